@@ -1,0 +1,5 @@
+"""`python -m geotrain` is `geotrain`."""
+
+from geotrain.cli import main
+
+main()

@@ -1,0 +1,148 @@
+"""The cluster file: data centers and the WAN between them."""
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from geotrain.cluster.catalog import GPUS, find_gpu
+from geotrain.cluster.gpu import Gpu
+from geotrain.errors import InputError
+from geotrain.files import Document, Number, Whole
+from geotrain.hints import hint
+from geotrain.units import PositiveBytes, PositiveRate, Seconds
+
+
+class Fabric(Document):
+    """The network inside a data center, as one slot sees it."""
+
+    rate: PositiveRate
+    """What one slot can send, and receive, at the same time."""
+    latency_s: Seconds = Field(0.0, alias="latency")
+    """One way, between two nodes."""
+
+
+def _gpu(value: object) -> object:
+    return find_gpu(value) if isinstance(value, str) else value
+
+
+GpuType = Annotated[Gpu, BeforeValidator(_gpu, json_schema_input_type=Literal[*GPUS] | Gpu)]
+
+
+class Datacenter(Document):
+    """Nodes of one kind in one place."""
+
+    name: str = Field(min_length=1)
+    nodes: Whole = Field(ge=0)
+    gpus_per_node: Whole = Field(1, ge=1)
+    gpu: GpuType
+    """A name of `geotrain catalog`, or a GPU's own figures."""
+    price_per_gpu_hour: Number = Field(0.0, ge=0)
+    fabric: Fabric | None = None
+    """Left out: unlimited inside this data center."""
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs in all."""
+        return self.nodes * self.gpus_per_node
+
+    def num_slots(self, tensor_parallel: int) -> int:
+        """Slots of that many GPUs each; a slot never spans two nodes."""
+        return self.nodes * (self.gpus_per_node // tensor_parallel)
+
+
+class Link(Document):
+    """What one direction between two data centers offers; a field left out is unlimited or free."""
+
+    rtt_s: Seconds | None = Field(None, alias="rtt")
+    """Round-trip time; an arrival is half of it behind the departure."""
+    pair_cap: PositiveRate | None = None
+    """The most that one node and its peer get, over any number of connections."""
+    tcp_window_bytes: PositiveBytes | None = Field(None, alias="tcp_window")
+    """What one TCP connection keeps in flight; window / rtt is its rate."""
+    capacity: PositiveRate | None = None
+    """The most that all pairs between the two data centers get together."""
+    price_per_gb: Number | None = Field(None, ge=0)
+    """Egress price of a gigabyte."""
+
+
+class LinkOverride(Link):
+    """A link that differs from the default, for both directions (`between`) or one (`from`, `to`)."""
+
+    between: tuple[str, str] | None = None
+    source: str | None = Field(None, alias="from")
+    target: str | None = Field(None, alias="to")
+
+    @model_validator(mode="after")
+    def _names_one_link(self) -> Self:
+        one_way = self.source is not None and self.target is not None
+        half = (self.source is None) != (self.target is None)
+        if half or one_way == (self.between is not None):
+            raise ValueError("needs either `between: [a, b]` or both `from` and `to`")
+        return self
+
+    @property
+    def directions(self) -> list[tuple[str, str]]:
+        """The (source, target) names it speaks of."""
+        if self.between is not None:
+            a, b = self.between
+            return [(a, b), (b, a)]
+        assert self.source is not None and self.target is not None
+        return [(self.source, self.target)]
+
+
+class Wan(Document):
+    """The network between data centers."""
+
+    default: Link = Link.model_construct()
+    links: list[LinkOverride] = Field(default_factory=list)
+
+
+class Cluster(Document):
+    """The machines there are."""
+
+    name: str = "cluster"
+    datacenters: list[Datacenter] = Field(min_length=1)
+    wan: Wan = Wan.model_construct()
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Self:
+        names = [dc.name for dc in self.datacenters]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise ValueError(f"datacenters[{index}].name is {name!r} and must differ from the names before it")
+        for index, override in enumerate(self.wan.links):
+            source, target = override.directions[0]
+            if source == target:
+                raise ValueError(f"wan.links[{index}] joins {source!r} to itself and must join two data centers")
+            for name in (source, target):
+                if name not in names:
+                    raise ValueError(f"wan.links[{index}] names {unknown_datacenter(name, names)}")
+        return self
+
+    def link(self, source: str, target: str) -> Link:
+        """What the WAN offers from `source` to `target`."""
+        link = self.wan.default
+        # `between` first, then one-way entries, so that the narrower statement wins in any order of lines.
+        for override in sorted(self.wan.links, key=lambda link: link.between is None):
+            if (source, target) in override.directions:
+                given = override.model_fields_set & Link.model_fields.keys()
+                link = link.model_copy(update={name: getattr(override, name) for name in given})
+        return link
+
+    def datacenter(self, name: str) -> Datacenter:
+        """The data center of that name."""
+        for dc in self.datacenters:
+            if dc.name == name:
+                return dc
+        raise InputError(unknown_datacenter(name, [dc.name for dc in self.datacenters]))
+
+
+def unknown_datacenter(name: str, known: list[str]) -> str:
+    """The sentence part that names an unknown data center and the nearest known one."""
+    return f"the unknown data center {name!r}: {hint(name, known)}"
+
+
+def limit(value: float | None) -> float:
+    """A rate limit that was left out is no limit."""
+    return math.inf if value is None else value

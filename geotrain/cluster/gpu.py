@@ -1,0 +1,36 @@
+"""One GPU type: what it can compute, hold and move."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from geotrain.errors import InputError
+from geotrain.files import Document
+from geotrain.units import PositiveBytes, PositiveFlops, PositiveRate
+
+Precision = Literal["bf16", "fp16", "fp32"]
+
+
+class Gpu(Document):
+    """A GPU type by its data sheet: dense peaks, without sparsity."""
+
+    name: str
+    bf16: PositiveFlops | None = None
+    """Peak dense bf16; left out where the hardware has none."""
+    fp16: PositiveFlops
+    """Peak dense fp16."""
+    fp32: PositiveFlops
+    """Peak fp32 outside tensor cores."""
+    memory_bytes: PositiveBytes = Field(alias="memory")
+    """Memory of one GPU."""
+    memory_bandwidth: PositiveRate
+    """Rate between the GPU and its memory."""
+
+    def peak_flops(self, precision: Precision) -> float:
+        """Peak FLOP/s at this precision; InputError where the GPU has no such unit."""
+        peaks = {"bf16": self.bf16, "fp16": self.fp16, "fp32": self.fp32}
+        peak = peaks[precision]
+        if peak is None:
+            usable = ", ".join(name for name, value in peaks.items() if value is not None)
+            raise InputError(f"precision {precision!r} is not supported by the GPU {self.name!r}, which has {usable}")
+        return peak

@@ -1,0 +1,115 @@
+"""Reading YAML files into validated data; whatever fails raises one sentence that begins with the file's name.
+
+Knows YAML and pydantic; knows nothing about clusters, jobs or plans.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Strict, ValidationError
+
+from geotrain.complaints import complaint
+from geotrain.errors import InputError
+
+Whole = Annotated[int, Strict()]
+"""A whole number: neither 4.0, "4" nor true."""
+Number = Annotated[float, Strict()]
+"""A number: neither "0.5" nor true."""
+
+
+class Document(BaseModel):
+    """Base of everything a person writes in a file: frozen, no unknown fields.
+
+    An alias is the name in a file; code uses the field's own name.
+    """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read and validate the file; InputError names file, field, value and limit."""
+        return cls.parse(read_yaml(path), source=path)
+
+    @classmethod
+    def parse(cls, content: object, *, source: Path) -> Self:
+        """Validate content that came from `source`; paths inside it are relative to that file."""
+        if not isinstance(content, Mapping):
+            what = "a list" if isinstance(content, list) else f"the single value {content!r}"
+            raise InputError(f"{source}: must be a mapping of fields, but is {what}")
+        try:
+            return cls.model_validate(content, by_name=False, context={"directory": source.parent})
+        except ValidationError as error:
+            raise InputError(f"{source}: {complaint(error, cls)}") from error
+
+    def dump(self) -> dict[str, Any]:
+        """The file form: the names people write, SI numbers, defaults left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+_MERGE_TAG = "tag:yaml.org,2002:merge"
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML that refuses a key given twice instead of keeping the last one."""
+
+
+def _unique_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        if key_node.tag == _MERGE_TAG:
+            continue
+        key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, str) and key in seen:
+            raise yaml.MarkedYAMLError(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
+        seen.add(key if isinstance(key, str) else repr(key))
+    loader.flatten_mapping(node)
+    return loader.construct_mapping(node, deep=True)
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
+
+
+def read_text(path: Path) -> str:
+    """The file's text, or an InputError that says why not."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a directory, expected a file") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def read_yaml(path: Path) -> object:
+    """The file's content as plain data."""
+    text = read_text(path)
+    try:
+        content: object = yaml.load(text, Loader=_StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        what = ", ".join(part for part in (error.context, error.problem) if part)
+        raise InputError(f"{path}: not valid YAML: {where}{what}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
+    if content is None:
+        raise InputError(f"{path}: is empty")
+    return content
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write the file as a whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None

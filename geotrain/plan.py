@@ -1,0 +1,181 @@
+"""WHAT WE DECIDED: which stage of the model runs where, in which order, over which connections."""
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
+
+from geotrain.cluster import Cluster, Datacenter
+from geotrain.cluster.cluster import unknown_datacenter
+from geotrain.complaints import complaint
+from geotrain.errors import DoesNotFitError, InputError
+from geotrain.files import Document, Whole
+from geotrain.workload import Job
+
+ScheduleName = Literal["gpipe", "1f1b", "interleaved", "varuna", "zero-bubble", "zero-bubble-2p", "atlas"]
+Sharing = Literal["spatial", "temporal"]
+
+
+def _beside(document: type[Document]) -> BeforeValidator:
+    """A path is read relative to the plan's own file."""
+
+    def load(value: object, info: ValidationInfo) -> object:
+        if not isinstance(value, str):
+            return value
+        directory: Path = (info.context or {}).get("directory", Path())
+        path = directory / value
+        if not os.path.exists(path):
+            raise ValueError(f"must be a file beside the plan: {path} does not exist")
+        return document.load(path)
+
+    return BeforeValidator(load, json_schema_input_type=str | document)
+
+
+class Stage(Document):
+    """A run of layers in one data center."""
+
+    dc: str
+    layers: Whole = Field(ge=0)
+
+
+class WanUse(Document):
+    """How the plan uses the WAN."""
+
+    connections: Literal["auto"] | Annotated[Whole, Field(ge=1)] = "auto"
+    """TCP connections per pair; auto opens enough to reach the pair cap."""
+    sharing: Sharing = "temporal"
+    """spatial: each pipeline has its own pair; temporal: a cell's pairs serve one transfer at a time, together."""
+
+
+class Plan(Document):
+    """A cluster, a job, and every choice between them."""
+
+    cluster: Annotated[Cluster, _beside(Cluster)]
+    """Path of the cluster file, beside this one, or its content."""
+    job: Annotated[Job, _beside(Job)]
+    """Path of the job file, beside this one, or its content."""
+    tensor_parallel: Whole = Field(1, ge=1)
+    """GPUs of one node that share a stage; together they are a slot."""
+    sequence_parallel: bool = True
+    """With tensor parallelism, activations outside the split matrices are spread over its GPUs too."""
+    stages: list[Stage] = Field(min_length=1)
+    pipelines_per_cell: Whole = Field(1, ge=1)
+    """K: pipelines that pool their WAN bandwidth."""
+    cells: Whole = Field(1, ge=1)
+    schedule: ScheduleName = "atlas"
+    interleave: Whole = Field(1, ge=1)
+    """Chunks of layers per stage, for the interleaved schedule."""
+    max_in_flight: Literal["auto"] | Annotated[Whole, Field(ge=1)] = "auto"
+    """Microbatches a stage may hold; auto is what memory allows."""
+    wan: WanUse = WanUse.model_construct()
+
+    @classmethod
+    def parse(cls, content: object, *, source: Path) -> Self:
+        """As for any document; also a plan that does not fit says in which file it stands."""
+        try:
+            return super().parse(content, source=source)
+        except DoesNotFitError as error:
+            raise DoesNotFitError(f"{source}: {error}") from None
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        known = [dc.name for dc in self.cluster.datacenters]
+        for index, stage in enumerate(self.stages):
+            if stage.dc not in known:
+                raise ValueError(f"stages[{index}].dc names {unknown_datacenter(stage.dc, known)}")
+        self._check_layers()
+        self._check_interleave()
+        self._check_slots()
+        self._check_batch()
+        return self
+
+    def _check_layers(self) -> None:
+        layers = sum(stage.layers for stage in self.stages)
+        model = self.job.model
+        if layers != model.layers:
+            raise ValueError(
+                f"stages hold {layers} layers in all and must hold the {model.layers} of the model {model.name!r}"
+            )
+        profiled = self.job.profile.stage
+        if isinstance(profiled, list) and len(profiled) != len(self.stages):
+            raise ValueError(
+                f"stages has {len(self.stages)} entries and must have {len(profiled)}, like profile.stage of the job"
+            )
+
+    def _check_interleave(self) -> None:
+        if (self.interleave > 1) != (self.schedule == "interleaved"):
+            raise ValueError(
+                f"interleave is {self.interleave} and schedule is {self.schedule!r}: "
+                "an interleaved schedule needs interleave 2 or more, any other needs 1"
+            )
+        for index, stage in enumerate(self.stages):
+            if stage.layers % self.interleave:
+                raise ValueError(
+                    f"stages[{index}].layers is {stage.layers} and must be a multiple of interleave, {self.interleave}"
+                )
+
+    def _check_slots(self) -> None:
+        heads = self.job.model.heads
+        if heads % self.tensor_parallel:
+            raise ValueError(f"tensor_parallel is {self.tensor_parallel} and must divide the model's {heads} heads")
+        for name, stages in Counter(stage.dc for stage in self.stages).items():
+            dc = self.cluster.datacenter(name)
+            if self.tensor_parallel > dc.gpus_per_node:
+                raise ValueError(
+                    f"tensor_parallel is {self.tensor_parallel} and must be at most {dc.gpus_per_node}, "
+                    f"the GPUs of a node of {name!r}"
+                )
+            needs, has = stages * self.num_pipelines, dc.num_slots(self.tensor_parallel)
+            if needs > has:
+                raise DoesNotFitError(
+                    f"stages need {needs} slots in {name!r} ({stages} stages x {self.pipelines_per_cell} "
+                    f"pipelines_per_cell x {self.cells} cells), which has {has} slots of {self.tensor_parallel} GPU(s)"
+                )
+
+    def _check_batch(self) -> None:
+        job, per_round = self.job, self.num_pipelines * self.job.microbatch
+        if job.global_batch is not None and job.global_batch % per_round:
+            raise DoesNotFitError(
+                f"the job's global_batch is {job.global_batch} and must be a multiple of {per_round}: "
+                f"{self.num_pipelines} pipelines x microbatch {job.microbatch}"
+            )
+
+    def change(self, **choices: object) -> "Plan":
+        """The plan with other choices, checked again; InputError if they do not go together."""
+        try:
+            return Plan.model_validate(dict(self) | choices)
+        except ValidationError as error:
+            raise InputError(complaint(error, Plan)) from error
+
+    @property
+    def num_pipelines(self) -> int:
+        """Copies of the model: the data-parallel degree."""
+        return self.pipelines_per_cell * self.cells
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs in use."""
+        return len(self.stages) * self.num_pipelines * self.tensor_parallel
+
+    @property
+    def num_microbatches(self) -> int:
+        """Microbatches per pipeline and step."""
+        if self.job.microbatches is not None:
+            return self.job.microbatches
+        assert self.job.global_batch is not None
+        return self.job.global_batch // (self.num_pipelines * self.job.microbatch)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that one optimizer update sees."""
+        return self.num_pipelines * self.num_microbatches * self.job.microbatch * self.job.sequence
+
+    def datacenter_of(self, stage: int) -> Datacenter:
+        """Where that stage runs."""
+        return self.cluster.datacenter(self.stages[stage].dc)
+
+    def crosses_wan(self, source: int, target: int) -> bool:
+        """Whether the two stages are in different data centers."""
+        return self.stages[source].dc != self.stages[target].dc

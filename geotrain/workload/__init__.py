@@ -1,0 +1,7 @@
+"""WHAT WE RUN: a model, a batch and how it is trained."""
+
+from geotrain.workload.catalog import MODELS
+from geotrain.workload.job import Job, Profile, Recompute, StageProfile
+from geotrain.workload.model import Model
+
+__all__ = ["MODELS", "Job", "Model", "Profile", "Recompute", "StageProfile"]

@@ -1,0 +1,106 @@
+from pathlib import Path
+
+import pytest
+
+from geotrain.errors import DoesNotFitError, InputError
+from geotrain.plan import Plan
+from tests.editing import replace
+
+
+def test_the_example_is_a_plan_over_three_data_centers(example: Path):
+    plan = Plan.load(example / "plan.yaml")
+    assert [stage.dc for stage in plan.stages] == ["east", "east", "south", "west"]
+    assert (plan.num_pipelines, plan.num_gpus, plan.num_microbatches, plan.tokens_per_step) == (3, 12, 4, 3 * 4 * 4096)
+    assert [plan.crosses_wan(stage, stage + 1) for stage in range(3)] == [False, True, True]
+    assert plan.datacenter_of(2).name == "south"
+
+
+def test_a_global_batch_is_dealt_to_the_pipelines(example: Path):
+    replace(example / "job.yaml", "microbatches: 4 ", "global_batch: 60 ")
+    assert Plan.load(example / "plan.yaml").num_microbatches == 20
+
+
+def test_cluster_and_job_may_stand_in_the_plan_itself(example: Path):
+    plan = Plan.load(example / "plan.yaml")
+    assert Plan.parse(plan.dump(), source=Path("inline.yaml")) == plan
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "sentence"),
+    [
+        pytest.param(
+            "plan.yaml",
+            "pipelines_per_cell: 3",
+            "pipelines_per_cell: 4",
+            "stages need 8 slots in 'east' (2 stages x 4 pipelines_per_cell x 1 cells), which has 6 slots of 1 GPU(s)",
+            id="slots",
+        ),
+        pytest.param(
+            "job.yaml",
+            "microbatches: 4 ",
+            "global_batch: 64 ",
+            "the job's global_batch is 64 and must be a multiple of 3: 3 pipelines x microbatch 1",
+            id="batch",
+        ),
+    ],
+)
+def test_a_plan_that_does_not_fit_names_its_file(example: Path, file: str, old: str, new: str, sentence: str):
+    replace(example / file, old, new)
+    with pytest.raises(DoesNotFitError) as caught:
+        Plan.load(example / "plan.yaml")
+    assert str(caught.value) == f"{example / 'plan.yaml'}: {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "sentence"),
+    [
+        pytest.param(
+            "plan.yaml",
+            "schedule: atlas",
+            "schedule: interleaved",
+            "plan.yaml: interleave is 1 and schedule is 'interleaved': "
+            "an interleaved schedule needs interleave 2 or more, any other needs 1",
+            id="interleaved-once",
+        ),
+        pytest.param(
+            "plan.yaml",
+            "schedule: atlas",
+            "schedule: interleaved\ninterleave: 2",
+            "plan.yaml: stages[0].layers is 1 and must be a multiple of interleave, 2",
+            id="uneven-chunks",
+        ),
+        pytest.param(
+            "plan.yaml",
+            "tensor_parallel: 1",
+            "tensor_parallel: 2",
+            "plan.yaml: tensor_parallel is 2 and must be at most 1, the GPUs of a node of 'east'",
+            id="node-too-small",
+        ),
+        pytest.param(
+            "plan.yaml",
+            "max_in_flight: auto",
+            "max_in_flight: 0",
+            "plan.yaml: max_in_flight is 0 and must be 'auto' or at least 1",
+            id="nothing-in-flight",
+        ),
+        pytest.param(
+            "job.yaml",
+            "optimizer: adam",
+            "optimizer: adam\nprofile: {stage: [{}, {}]}",
+            "plan.yaml: stages has 4 entries and must have 2, like profile.stage of the job",
+            id="profile-of-other-stages",
+        ),
+        pytest.param(
+            "cluster.yaml",
+            "rtt: 40 ms",
+            "rtt: -40 ms",
+            "cluster.yaml: wan.default.rtt is '-40 ms' and must be at least 0",
+            id="nested-file-is-the-one-named",
+        ),
+    ],
+)
+def test_mistakes_name_file_field_and_value(example: Path, file: str, old: str, new: str, sentence: str):
+    replace(example / file, old, new)
+    with pytest.raises(InputError) as caught:
+        Plan.load(example / "plan.yaml")
+    assert str(caught.value) == f"{example}/{sentence}"
