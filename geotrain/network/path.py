@@ -1,0 +1,101 @@
+"""Time on the wire between two stages: how long a transfer holds its channel, and how much later it arrives.
+
+Occupancy and latency are separate: the next transfer may enter the channel while this one is still under way.
+"""
+
+import math
+from dataclasses import dataclass
+
+from geotrain.cluster import Datacenter, Link
+from geotrain.cluster.cluster import limit
+from geotrain.plan import Plan
+
+CHUNK_BYTES = 4e6
+"""Pooled transfers are cut into chunks, so that scatter, WAN and gather overlap."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Path:
+    """One direction between two stages, for one transfer of one microbatch."""
+
+    crosses_wan: bool
+    rate: float
+    """Bytes per second that the transfer gets while it is alone."""
+    latency_s: float
+    """From leaving the sender to being at the receiver."""
+    pairs: int
+    """Node pairs that carry the transfer together."""
+    connections: int
+    """TCP connections per pair."""
+
+    def occupancy_s(self, size_bytes: float) -> float:
+        """How long the transfer holds its channel."""
+        return size_bytes / self.rate
+
+    @property
+    def is_instant(self) -> bool:
+        """No bytes ever wait on it."""
+        return math.isinf(self.rate) and self.latency_s == 0
+
+
+def connections_for(link: Link) -> int:
+    """Fewest TCP connections of one pair that reach what the link allows it."""
+    target = min(limit(link.pair_cap), limit(link.capacity))
+    if math.isinf(target) or not link.rtt_s or link.tcp_window_bytes is None:
+        return 1
+    # 5.000000001 connections are 5: the files' decimals are not exact in binary.
+    return max(1, math.ceil(target * link.rtt_s / link.tcp_window_bytes - 1e-9))
+
+
+def pair_rate(link: Link, connections: int) -> float:
+    """Bytes per second between a node and its peer: w = min(pair cap, connections x window / rtt)."""
+    window_rate = math.inf
+    if link.rtt_s and link.tcp_window_bytes is not None:
+        window_rate = connections * link.tcp_window_bytes / link.rtt_s
+    return min(limit(link.pair_cap), window_rate)
+
+
+def path_between(plan: Plan, source: int, target: int, *, pooled: bool, size_bytes: float) -> Path:
+    """The way from one slot stage's result to another slot stage."""
+    here, there = plan.datacenter_of(source), plan.datacenter_of(target)
+    if here.name == there.name:
+        return _inside(here)
+    link = plan.cluster.link(here.name, there.name)
+    wanted = plan.wan.connections
+    connections = connections_for(link) if wanted == "auto" else wanted
+    rate = pair_rate(link, connections)
+    if wanted == "auto" and link.pair_cap is None and link.capacity is None:
+        rate = math.inf  # no cap to reach: connections are added for as long as they help
+    own = Path(crosses_wan=True, rate=rate, latency_s=(link.rtt_s or 0.0) / 2, pairs=1, connections=connections)
+    return pool(own, plan.pipelines_per_cell, here, there, size_bytes) if pooled else own
+
+
+def _inside(dc: Datacenter) -> Path:
+    fabric = dc.fabric
+    rate, latency = (fabric.rate, fabric.latency_s) if fabric else (math.inf, 0.0)
+    return Path(crosses_wan=False, rate=rate, latency_s=latency, pairs=1, connections=1)
+
+
+def pool(own: Path, pairs: int, here: Datacenter, there: Datacenter, size_bytes: float) -> Path:
+    """The same way with all pairs of a cell carrying one transfer: scatter here, cross together, gather there.
+
+    The fabric moves (pairs - 1)/pairs of the bytes on each side while the WAN leg runs; what is not hidden is
+    the scatter of the first chunk and the gather of the last.
+    """
+    if pairs == 1:
+        return own
+    rate = own.rate * pairs
+    latency = own.latency_s
+    moved = (pairs - 1) / pairs
+    for fabric in (here.fabric, there.fabric):
+        if fabric is not None:
+            rate = min(rate, fabric.rate / moved)
+            latency += fabric.latency_s + moved * min(size_bytes, CHUNK_BYTES) / fabric.rate
+    return Path(crosses_wan=True, rate=rate, latency_s=latency, pairs=pairs, connections=own.connections)
+
+
+def ring_all_reduce_s(participants: int, size_bytes: float, dc: Datacenter) -> float:
+    """Ring all-reduce inside a data center: 2 (n - 1) / n x bytes at the fabric's rate."""
+    if participants == 1 or dc.fabric is None:
+        return 0.0
+    return 2 * (participants - 1) / participants * size_bytes / dc.fabric.rate

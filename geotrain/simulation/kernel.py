@@ -1,0 +1,409 @@
+"""The virtual clock: plays actions on slots and transfers on channels, event by event, compiled.
+
+Knows slots, actions, channels, links and ticks; knows no GPU, no model and no second.
+Time is a whole number of ticks, so equal times are equal by construction and every tie is decided by rule:
+all that happens at an instant is taken in before anybody decides what to do next.
+
+`play` is the loop; the functions above it are its verbs. They work on a few plain arrays, each a table whose columns
+are named below, because the compiler is quick with those and slow with many variables.
+"""
+
+import numpy as np
+from numba import njit
+
+from geotrain.action import KIND_MASK, MICROBATCH_MASK, MICROBATCH_SHIFT, PIPELINE_SHIFT, STAGE_MASK, STAGE_SHIFT
+from geotrain.network.maxmin import max_min_rates
+
+F, R, B, I, W = 0, 1, 2, 3, 4  # noqa: E741
+FORWARD, BACKWARD = 0, 1
+NOTHING = -1
+
+# What is played: rows of `stages`, one column per stage of the model (a slot may hold several).
+SLOT, RECOMPUTES = 0, 1
+DURATION = 2  # + kind: ticks
+HELD = 7  # + kind: memory units that an action adds, F and R when they start, the others when they end
+CHANNEL = 12  # + direction: takes the stage's result on; NOTHING: the result is there at once
+OCCUPANCY = 14  # + direction: ticks on the channel, where no link's capacity binds
+LATENCY = 16  # + direction: ticks from leaving to arriving
+STAGE_ROWS = 18
+
+# Slots: columns of `slots`, one row per pipeline and slot. First what is given, then what changes.
+LIMIT, AHEAD, NEXT, STOP = 0, 1, 2, 3
+W_BEFORE_F, W_BEFORE_B, F_BEFORE_B = 4, 5, 6  # ticks by which the one may hold up the other, known to be coming
+RUNNING, DONE_F, DONE_R, DONE_B, DONE_W, UNITS, PEAK, AWAKE, COMING_F, COMING_B = 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
+SLOT_COLUMNS = 17
+
+# Channels: columns of `channels`, one row per pipeline and channel; a pooled one uses pipeline 0's.
+POOLED, LINK, PAIRS, FREE_AT, ON_WIRE, STIRRED, DUE = 0, 1, 2, 3, 4, 5, 6
+CHANNEL_COLUMNS = 7
+CAP, LEFT, RATE = 0, 1, 2  # columns of `flows`, in bytes of one pair, one row per channel
+CAPACITY, SHARED_AT, VERSION, CHANGED = 0, 1, 2, 3  # columns of `links`
+
+SLOT_DONE, ARRIVED, CHANNEL_FREE, LINK_DUE = 0, 1, 2, 3  # kinds of events
+ACTIVATION_HERE, GRADIENT_HERE, GRADIENT_SENT = 1, 2, 4  # marks of a (pipeline, stage, microbatch)
+NOW, EVENTS, ACTIONS, TRANSFERS, WAKING, STIRRING = 0, 1, 2, 3, 4, 5  # entries of `count`
+
+_rates = njit(cache=True)(max_min_rates)
+
+
+@njit(cache=True)
+def _push(heap, count, time, event):
+    """Add an event."""
+    i = count[EVENTS]
+    count[EVENTS] = i + 1
+    while i > 0:
+        parent = (i - 1) >> 1
+        if heap[parent, 0] < time or (heap[parent, 0] == time and heap[parent, 1] <= event):
+            break
+        heap[i, 0] = heap[parent, 0]
+        heap[i, 1] = heap[parent, 1]
+        i = parent
+    heap[i, 0] = time
+    heap[i, 1] = event
+
+
+@njit(cache=True)
+def _pop(heap, count):
+    """Take the first event off."""
+    first = heap[0, 1]
+    size = count[EVENTS] - 1
+    count[EVENTS] = size
+    time = heap[size, 0]
+    event = heap[size, 1]
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= size:
+            break
+        right = child + 1
+        if right < size and (
+            heap[right, 0] < heap[child, 0] or (heap[right, 0] == heap[child, 0] and heap[right, 1] < heap[child, 1])
+        ):
+            child = right
+        if time < heap[child, 0] or (time == heap[child, 0] and event <= heap[child, 1]):
+            break
+        heap[i, 0] = heap[child, 0]
+        heap[i, 1] = heap[child, 1]
+        i = child
+    heap[i, 0] = time
+    heap[i, 1] = event
+    return first
+
+
+@njit(cache=True)
+def _wake(slots, waking, count, q):
+    """Slot q has something to decide at this instant."""
+    if slots[q, AWAKE] == 0:
+        slots[q, AWAKE] = 1
+        waking[count[WAKING]] = q
+        count[WAKING] += 1
+
+
+@njit(cache=True)
+def _stir(channels, stirring, count, g):
+    """Channel g has something to decide at this instant."""
+    if channels[g, STIRRED] == 0:
+        channels[g, STIRRED] = 1
+        stirring[count[STIRRING]] = g
+        count[STIRRING] += 1
+
+
+@njit(cache=True)
+def _listed(order, slots, marks, q, base, num_microbatches):
+    """The slot's next action in its list, if its input is there."""
+    at = slots[q, NEXT]
+    if at >= slots[q, STOP]:
+        return NOTHING
+    code = order[at]
+    kind = code & KIND_MASK
+    stage = code >> STAGE_SHIFT & STAGE_MASK
+    mark = marks[base + stage * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)]
+    if kind == F:
+        if stage > 0 and not mark & ACTIVATION_HERE:
+            return NOTHING
+    elif kind in (B, I) and not mark & GRADIENT_HERE:
+        return NOTHING
+    return code
+
+
+@njit(cache=True)
+def _ruled(stages, slots, marks, q, stage, base, num_microbatches, split, now):
+    """The first ready of backward, recompute, forward, weight gradient; always the lowest microbatch."""
+    head = stage << STAGE_SHIFT
+    base += stage * num_microbatches
+    done_b, done_w, units, limit = slots[q, DONE_B], slots[q, DONE_W], slots[q, UNITS], slots[q, LIMIT]
+    recomputes = stages[RECOMPUTES, stage]
+    m = done_b
+    if m < slots[q, DONE_F] and marks[base + m] & GRADIENT_HERE and (slots[q, DONE_R] > m or not recomputes):
+        if not split:
+            return head | m << MICROBATCH_SHIFT | B
+        if units + stages[HELD + I, stage] <= limit or done_w == m:
+            return head | m << MICROBATCH_SHIFT | I
+        return head | done_w << MICROBATCH_SHIFT | W
+    if recomputes and slots[q, DONE_R] == m and m < num_microbatches and marks[base + m] & GRADIENT_SENT:
+        if split and done_w < done_b and units + stages[HELD + R, stage] > limit:
+            return head | done_w << MICROBATCH_SHIFT | W
+        return head | m << MICROBATCH_SHIFT | R
+    m = slots[q, DONE_F]
+    room = m < num_microbatches and m - done_b < slots[q, AHEAD] and units + stages[HELD + F, stage] <= limit
+    coming_b, coming_f = slots[q, COMING_B], slots[q, COMING_F]
+    if room and (stage == 0 or marks[base + m] & ACTIVATION_HERE):
+        until = now + stages[DURATION + F, stage]
+        if coming_b <= now or until - coming_b <= slots[q, F_BEFORE_B]:
+            return head | m << MICROBATCH_SHIFT | F
+    if split and done_w < done_b:
+        until = now + stages[DURATION + W, stage]
+        wait_b = coming_b > now and until - coming_b > slots[q, W_BEFORE_B]
+        wait_f = room and coming_f > now and until - coming_f > slots[q, W_BEFORE_F]
+        if not (wait_b or wait_f):
+            return head | done_w << MICROBATCH_SHIFT | W
+    return NOTHING
+
+
+@njit(cache=True)
+def _start(stages, slots, q, code, now):
+    """Slot q begins the action; returns when it will end."""
+    kind = code & KIND_MASK
+    stage = code >> STAGE_SHIFT & STAGE_MASK
+    end = now + stages[DURATION + kind, stage]
+    slots[q, RUNNING] = code
+    slots[q, NEXT] += 1
+    if kind == F:
+        slots[q, DONE_F] += 1
+        slots[q, UNITS] += stages[HELD + F, stage]
+        slots[q, PEAK] = max(slots[q, PEAK], slots[q, UNITS])
+        if stage < stages.shape[1] - 1 and q + 1 < len(slots):
+            # A neighbour that fills with W should know when this result can reach it.
+            slots[q + 1, COMING_F] = end + stages[OCCUPANCY + FORWARD, stage] + stages[LATENCY + FORWARD, stage]
+    elif kind == R:
+        slots[q, DONE_R] += 1
+        slots[q, UNITS] += stages[HELD + R, stage]
+        slots[q, PEAK] = max(slots[q, PEAK], slots[q, UNITS])
+    elif kind == W:
+        slots[q, DONE_W] += 1
+    else:
+        slots[q, DONE_B] += 1
+        if stage > 0 and q > 0:
+            slots[q - 1, COMING_B] = end + stages[OCCUPANCY + BACKWARD, stage] + stages[LATENCY + BACKWARD, stage]
+    return end
+
+
+@njit(cache=True)
+def _deliver(stages, slots, marks, waking, count, x, direction, num_microbatches, num_slots):
+    """The result of (pipeline, stage, microbatch) x has reached the neighbour."""
+    row = x // num_microbatches
+    k = row // stages.shape[1]
+    stage = row - k * stages.shape[1]
+    if direction == FORWARD:
+        marks[x + num_microbatches] |= ACTIVATION_HERE
+        _wake(slots, waking, count, k * num_slots + stages[SLOT, stage + 1])
+    else:
+        marks[x - num_microbatches] |= GRADIENT_HERE
+        _wake(slots, waking, count, k * num_slots + stages[SLOT, stage - 1])
+
+
+@njit(cache=True)
+def _next_in_line(channels, queued, g, c, num_pipelines, num_channels):
+    """Whose transfer a channel takes next: of the pipeline that has sent least over it, then the lowest."""
+    first = 0 if channels[g, POOLED] else g // num_channels
+    last = num_pipelines if channels[g, POOLED] else first + 1
+    best = NOTHING
+    for k in range(first, last):
+        if queued[c, k, 0] < queued[c, k, 1] and (best < 0 or queued[c, k, 0] < queued[c, best, 0]):
+            best = k
+    return best
+
+
+@njit(cache=True)
+def _share(channels, flows, links, link, now):
+    """The flows on a link share its capacity anew, max-min fair; returns when the next is through, or NOTHING."""
+    mine = np.empty(len(channels), np.int64)
+    num_flows = 0
+    for g in range(len(channels)):
+        if channels[g, LINK] == link and channels[g, ON_WIRE] >= 0:
+            mine[num_flows] = g
+            num_flows += 1
+    caps = np.empty(num_flows)
+    pairs = np.empty(num_flows, np.int64)
+    for i in range(num_flows):
+        caps[i] = flows[mine[i], CAP]
+        pairs[i] = channels[mine[i], PAIRS]
+    elapsed = now - links[link, SHARED_AT]
+    links[link, SHARED_AT] = now
+    links[link, CHANGED] = 0
+    rates = _rates(links[link, CAPACITY], caps, pairs)
+    next_due = np.int64(NOTHING)
+    for i in range(num_flows):
+        g = mine[i]
+        flows[g, LEFT] = max(0.0, flows[g, LEFT] - flows[g, RATE] * elapsed)
+        flows[g, RATE] = rates[i]
+        due = now + np.int64(np.ceil(flows[g, LEFT] / rates[i]))
+        channels[g, DUE] = due
+        if next_due < 0 or due < next_due:
+            next_due = due
+    return next_due
+
+
+@njit(cache=True)
+def play(
+    num_pipelines,
+    num_microbatches,
+    num_actions,
+    num_transfers,
+    queue_places,  # most transfers of one pipeline over one channel that is shared or on a link
+    stages,  # [STAGE_ROWS, stage]
+    slots,  # [pipeline * slots + slot, SLOT_COLUMNS]
+    channels,  # [pipeline * channels + channel, CHANNEL_COLUMNS]
+    flows,  # [pipeline * channels + channel, 3]
+    links,  # [link, 4]
+    hop_bytes,  # [direction, stage] bytes per pair, for channels on a link
+    order,  # packed actions, all slots' lists one after another (NEXT to STOP); empty: the slots follow rules
+    split,  # rules: backward in two parts, I and W
+):
+    """Play one step: actions [code, start, end], transfers [code | direction, start, end, arrival].
+
+    Fewer actions than asked for: the slots wait for each other. `slots` holds each slot's peak memory afterwards.
+    """
+    num_slots = len(slots) // num_pipelines
+    num_channels = len(channels) // num_pipelines
+    num_stages = stages.shape[1]
+    static = len(order) > 0
+    actions = np.empty((3, num_actions), np.int64)
+    transfers = np.empty((4, num_transfers), np.int64)
+    marks = np.zeros(num_pipelines * num_stages * num_microbatches, np.uint8)
+    queue = np.empty((num_channels, num_pipelines, queue_places), np.int64)
+    queued = np.zeros((num_channels, num_pipelines, 2), np.int64)  # head and tail
+    heap = np.empty((len(slots) + num_transfers + 4 * len(channels) * (1 + len(links)) + 8, 2), np.int64)
+    waking = np.arange(len(slots))
+    stirring = np.empty(len(channels), np.int64)
+    count = np.zeros(6, np.int64)
+    count[WAKING] = len(slots)
+    now = count[NOW]
+
+    while True:
+        # Everybody who heard something decides.
+        for i in range(count[WAKING]):
+            q = waking[i]
+            slots[q, AWAKE] = 0
+            if slots[q, RUNNING] >= 0:
+                continue
+            k = q // num_slots
+            base = k * num_stages * num_microbatches
+            if static:
+                code = _listed(order, slots, marks, q, base, num_microbatches)
+            else:
+                code = _ruled(stages, slots, marks, q, q - k * num_slots, base, num_microbatches, split, now)
+            if code >= 0:
+                end = _start(stages, slots, q, code, now)
+                _push(heap, count, end, q << 2 | SLOT_DONE)
+                a = count[ACTIONS]
+                count[ACTIONS] = a + 1
+                actions[0, a] = k << PIPELINE_SHIFT | code
+                actions[1, a] = now
+                actions[2, a] = end
+        count[WAKING] = 0
+        for i in range(count[STIRRING]):
+            g = stirring[i]
+            channels[g, STIRRED] = 0
+            if channels[g, ON_WIRE] >= 0:
+                continue
+            c = g % num_channels
+            k = _next_in_line(channels, queued, g, c, num_pipelines, num_channels)
+            if k < 0:
+                continue
+            code = queue[c, k, queued[c, k, 0]]
+            queued[c, k, 0] += 1
+            stage = code >> STAGE_SHIFT & STAGE_MASK
+            t = count[TRANSFERS]
+            count[TRANSFERS] = t + 1
+            transfers[0, t] = code
+            transfers[1, t] = now
+            channels[g, ON_WIRE] = t
+            if channels[g, LINK] < 0:
+                _push(heap, count, now + stages[OCCUPANCY + (code & 1), stage], g << 2 | CHANNEL_FREE)
+            else:
+                flows[g, LEFT] = hop_bytes[code & 1, stage]
+                flows[g, RATE] = 0.0
+                links[channels[g, LINK], CHANGED] = 1
+        count[STIRRING] = 0
+        for link in range(len(links)):
+            if links[link, CHANGED]:
+                due = _share(channels, flows, links, link, now)
+                if due >= 0:
+                    links[link, VERSION] += 1
+                    _push(heap, count, due, (np.int64(links[link, VERSION]) * len(links) + link) << 2 | LINK_DUE)
+
+        if count[EVENTS] == 0:
+            break
+        # All that happens at the next instant.
+        now = heap[0, 0]
+        while count[EVENTS] > 0 and heap[0, 0] == now:
+            event = _pop(heap, count)
+            what = event & 3
+            index = event >> 2
+            if what == SLOT_DONE:
+                code = slots[index, RUNNING]
+                slots[index, RUNNING] = NOTHING
+                _wake(slots, waking, count, index)
+                kind = code & KIND_MASK
+                stage = code >> STAGE_SHIFT & STAGE_MASK
+                k = index // num_slots
+                x = (k * num_stages + stage) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+                if kind not in (F, R):
+                    slots[index, UNITS] += stages[HELD + kind, stage]
+                    slots[index, PEAK] = max(slots[index, PEAK], slots[index, UNITS])
+                if kind in (R, W) or (kind != F and stage == 0):
+                    continue
+                if kind == F and stage == num_stages - 1:
+                    marks[x] |= GRADIENT_HERE
+                    continue
+                direction = FORWARD
+                if kind != F:
+                    direction = BACKWARD
+                    marks[x - num_microbatches] |= GRADIENT_SENT
+                    _wake(slots, waking, count, k * num_slots + stages[SLOT, stage - 1])
+                # The result sets out: at once, on its own channel, or into the queue of a shared one.
+                c = stages[CHANNEL + direction, stage]
+                if c < 0:
+                    _deliver(stages, slots, marks, waking, count, x, direction, num_microbatches, num_slots)
+                    continue
+                code = k << PIPELINE_SHIFT | code - kind | direction
+                g = k * num_channels + c
+                if channels[g, POOLED] or channels[g, LINK] >= 0:
+                    queue[c, k, queued[c, k, 1]] = code
+                    queued[c, k, 1] += 1
+                    _stir(channels, stirring, count, c if channels[g, POOLED] else g)
+                    continue
+                t = count[TRANSFERS]
+                count[TRANSFERS] = t + 1
+                begin = max(now, channels[g, FREE_AT])
+                channels[g, FREE_AT] = begin + stages[OCCUPANCY + direction, stage]
+                transfers[0, t] = code
+                transfers[1, t] = begin
+                transfers[2, t] = channels[g, FREE_AT]
+                transfers[3, t] = channels[g, FREE_AT] + stages[LATENCY + direction, stage]
+                _push(heap, count, transfers[3, t], (x << 1 | direction) << 2 | ARRIVED)
+            elif what == ARRIVED:
+                _deliver(stages, slots, marks, waking, count, index >> 1, index & 1, num_microbatches, num_slots)
+            else:
+                # A transfer has left its channel, or flows of a link are through (unless they changed since).
+                first, last, link = index, index + 1, NOTHING
+                if what == LINK_DUE:
+                    link = index % len(links)
+                    first, last = 0, len(channels) if links[link, VERSION] == index // len(links) else 0
+                for g in range(first, last):
+                    t = channels[g, ON_WIRE]
+                    if t < 0 or (link >= 0 and (channels[g, LINK] != link or channels[g, DUE] > now)):
+                        continue
+                    channels[g, ON_WIRE] = NOTHING
+                    _stir(channels, stirring, count, g)
+                    if link >= 0:
+                        links[link, CHANGED] = 1
+                    code = transfers[0, t]
+                    stage = code >> STAGE_SHIFT & STAGE_MASK
+                    row = (code >> PIPELINE_SHIFT) * num_stages + stage
+                    x = row * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+                    transfers[2, t] = now
+                    transfers[3, t] = now + stages[LATENCY + (code & 1), stage]
+                    _push(heap, count, transfers[3, t], (x << 1 | code & 1) << 2 | ARRIVED)
+    return actions[:, : count[ACTIONS]], transfers[:, : count[TRANSFERS]]

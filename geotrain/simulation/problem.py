@@ -1,0 +1,204 @@
+"""A plan as the arrays the kernel plays: durations and hops in ticks, memory in units, channels and links."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from geotrain.action import Kind
+from geotrain.cluster.cluster import limit
+from geotrain.cost import StageCost, stage_costs, transfer_bytes
+from geotrain.errors import DoesNotFitError
+from geotrain.network import Path, path_between
+from geotrain.plan import Plan
+from geotrain.schedule import Rules, Schedule, Shape
+from geotrain.timeline import Floats, Ints
+from geotrain.units import format_bytes
+
+FORWARD, BACKWARD = 0, 1
+_MOST_TICKS = 4e18
+_MOST_DIGITS = 15
+_UNIT = 1 << 20
+"""Memory units of one microbatch's activations, fine enough for the parts that a split backward releases."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hop:
+    """The way of a stage's result to the stage that needs it, in one direction."""
+
+    direction: int
+    stage: int
+    """Stage of the model that sends."""
+    source: int
+    """Slot stages."""
+    target: int
+    own: Path
+    """With the pipeline's own pair."""
+    pooled: Path
+    """With all pairs of the cell."""
+
+    @property
+    def boundary(self) -> int:
+        """The boundary of slot stages that it crosses; the way back to the first slot (interleaved) is the last one."""
+        if abs(self.source - self.target) == 1:
+            return min(self.source, self.target)
+        return max(self.source, self.target)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything about a plan that does not depend on its schedule."""
+
+    plan: Plan
+
+    @cached_property
+    def costs(self) -> list[StageCost]:
+        """Per stage of the model."""
+        return stage_costs(self.plan)
+
+    @cached_property
+    def transfer_bytes(self) -> float:
+        """Per microbatch, boundary and direction."""
+        return transfer_bytes(self.plan)
+
+    @cached_property
+    def hops(self) -> list[Hop]:
+        """Every way between stages of the model, forward ones first."""
+        slots, stages = len(self.plan.stages), len(self.costs)
+        ways = [(FORWARD, s, s + 1) for s in range(stages - 1)] + [(BACKWARD, s, s - 1) for s in range(1, stages)]
+        return [self._hop(direction, stage, stage % slots, to % slots) for direction, stage, to in ways]
+
+    def _hop(self, direction: int, stage: int, source: int, target: int) -> Hop:
+        own, pooled = (
+            path_between(self.plan, source, target, pooled=pooled, size_bytes=self.transfer_bytes)
+            for pooled in (False, True)
+        )
+        return Hop(direction=direction, stage=stage, source=source, target=target, own=own, pooled=pooled)
+
+    @cached_property
+    def wan_boundaries(self) -> list[int]:
+        """Boundaries of slot stages whose transfers cross the WAN."""
+        return sorted({hop.boundary for hop in self.hops if hop.own.crosses_wan})
+
+    @cached_property
+    def available_bytes(self) -> list[float]:
+        """Per slot stage: memory of one GPU that is left for activations; DoesNotFitError if not even one fits."""
+        plan, slots = self.plan, len(self.plan.stages)
+        left = []
+        for slot in range(slots):
+            memories = [cost.memory for cost in self.costs[slot::slots]]
+            static = sum(memory.static_bytes for memory in memories)
+            workspace = max(memory.workspace_bytes for memory in memories)
+            least = max(memory.activation_bytes for memory in memories)
+            gpu = plan.datacenter_of(slot).gpu
+            if static + workspace + least > gpu.memory_bytes:
+                raise DoesNotFitError(
+                    f"stage {slot} needs {format_bytes(static + workspace + least)} per GPU, a {gpu.name} in "
+                    f"{plan.stages[slot].dc!r} has {format_bytes(gpu.memory_bytes)}: "
+                    f"weights, gradients and optimizer {format_bytes(static)}, "
+                    f"one microbatch in flight {format_bytes(least)}, workspace {format_bytes(workspace)}"
+                )
+            left.append(gpu.memory_bytes - static - workspace)
+        return left
+
+    @cached_property
+    def shape(self) -> Shape:
+        """What schedules are made for."""
+        plan, slots = self.plan, len(self.plan.stages)
+        most = plan.num_microbatches * plan.interleave
+        cap = most if plan.max_in_flight == "auto" else plan.max_in_flight * plan.interleave
+        room = []
+        for slot, available in enumerate(self.available_bytes):
+            each = max(cost.memory.activation_bytes for cost in self.costs[slot::slots])
+            fits = most if each == 0 else min(most, int(available // each))
+            room.append(min(cap, fits))
+        return Shape(
+            num_stages=slots,
+            num_microbatches=plan.num_microbatches,
+            num_chunks=plan.interleave,
+            recompute=plan.job.recompute == "full",
+            room=tuple(room),
+        )
+
+    @cached_property
+    def digits(self) -> int:
+        """Decimal digits of a second in a tick: as many as fit, so that times people write stay exact."""
+        work = sum(c.forward_s + c.recompute_s + c.backward_s for c in self.costs)
+        slowest = sum(max(self._slowest_s(hop), hop.pooled.occupancy_s(self.transfer_bytes)) for hop in self.hops)
+        latency = sum(hop.own.latency_s + hop.pooled.latency_s for hop in self.hops)
+        serial = self.plan.num_microbatches * self.plan.pipelines_per_cell * (work + slowest + latency)
+        return _MOST_DIGITS if serial == 0 else min(_MOST_DIGITS, math.floor(math.log10(_MOST_TICKS / serial)))
+
+    def _slowest_s(self, hop: Hop) -> float:
+        """A transfer when everybody shares the link with it."""
+        capacity = self.link_capacity(hop)
+        flows = self.plan.num_pipelines * len(self.hops)
+        return max(hop.own.occupancy_s(self.transfer_bytes), self.transfer_bytes * flows / capacity)
+
+    def link_capacity(self, hop: Hop) -> float:
+        """Bytes per second of the link the hop is on; infinite inside a data center or where no limit is given."""
+        if not hop.own.crosses_wan:
+            return math.inf
+        source, target = (self.plan.stages[s].dc for s in (hop.source, hop.target))
+        return limit(self.plan.cluster.link(source, target).capacity)
+
+    def ticks(self, seconds: float | Floats) -> Ints:
+        """Seconds in ticks."""
+        return np.rint(np.asarray(seconds, dtype=np.float64) * 10.0**self.digits).astype(np.int64)
+
+    def seconds(self, ticks: Ints) -> Floats:
+        """Ticks in seconds."""
+        return np.asarray(ticks / 10.0**self.digits, dtype=np.float64)
+
+    @cached_property
+    def durations(self) -> Ints:
+        """[kind, stage] ticks."""
+        rows = {
+            Kind.F: [c.forward_s for c in self.costs],
+            Kind.R: [c.recompute_s for c in self.costs],
+            Kind.B: [c.backward_s for c in self.costs],
+            Kind.W: [c.weight_grad_s for c in self.costs],
+        }
+        durations = self.ticks(np.array([rows.get(kind, [0.0] * len(self.costs)) for kind in Kind]))
+        durations[Kind.I] = durations[Kind.B] - durations[Kind.W]
+        return durations
+
+    def held(self, *, split: bool) -> Ints:
+        """[kind, stage] memory units that an action adds; a microbatch's activations are one _UNIT.
+
+        A split backward may leave several microbatches between I and W, so what recompute brings back is counted
+        with them; otherwise at most one is worked on at a time and its workspace is set aside.
+        """
+        held = np.zeros((len(Kind), len(self.costs)), dtype=np.int64)
+        for stage, cost in enumerate(self.costs):
+            postponed = self._units(stage, cost.memory.weight_grad_bytes)
+            back = self._recomputed_units(stage) if split else 0
+            straight = stage == len(self.costs) - 1  # the last stage goes from F to I with all it has
+            held[Kind.F, stage] = _UNIT + (back if straight else 0)
+            held[Kind.R, stage] = back
+            held[Kind.B, stage] = -_UNIT
+            held[Kind.I, stage] = postponed - _UNIT - back
+            held[Kind.W, stage] = -postponed
+        return held
+
+    def _units(self, stage: int, size_bytes: float) -> int:
+        each = self.costs[stage].memory.activation_bytes
+        return round(size_bytes / each * _UNIT) if each else 0
+
+    def _recomputed_units(self, stage: int) -> int:
+        return self._units(stage, self.costs[stage].memory.recomputed_bytes)
+
+    def limits(self, schedule: Schedule) -> Ints:
+        """[slot] memory units that a schedule which splits backward may hold."""
+        slots = len(self.plan.stages)
+        limits = np.full(slots, np.iinfo(np.int64).max // 4, dtype=np.int64)
+        if isinstance(schedule, Rules) and schedule.split:
+            for slot, (available, hold) in enumerate(zip(self.available_bytes, schedule.hold, strict=True)):
+                each = self.costs[slot].memory.activation_bytes
+                limits[slot] = int(min(available / each if each else hold, hold) * _UNIT) + self._recomputed_units(slot)
+        return limits
+
+    def activation_units(self, units: Ints) -> Floats:
+        """Memory units as microbatches' worth of activations."""
+        return np.asarray(units / _UNIT, dtype=np.float64)
