@@ -1,0 +1,22 @@
+"""What people and machines see of a step: tables, JSON, Perfetto trace, HTML report, charts. Reads Results only."""
+
+from geotrain.reports.charts import comparison_svg
+from geotrain.reports.comparison import Comparison, ComparisonRow, compared, comparison_json, comparison_table
+from geotrain.reports.html import html_report
+from geotrain.reports.machine import result_json
+from geotrain.reports.perfetto import perfetto_trace, write_perfetto
+from geotrain.reports.summary import summary_table
+
+__all__ = [
+    "Comparison",
+    "ComparisonRow",
+    "compared",
+    "comparison_json",
+    "comparison_svg",
+    "comparison_table",
+    "html_report",
+    "perfetto_trace",
+    "result_json",
+    "summary_table",
+    "write_perfetto",
+]

@@ -1,0 +1,127 @@
+"""The spans of a step as compact columns, for the timeline that report.js draws."""
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from geotrain.action import Kind
+from geotrain.reports.tracks import WAN, ChannelTrack, SlotTrack, channel_tracks, slot_tracks, transfer_bytes
+from geotrain.reports.words import KIND_WORDS, datacenters
+from geotrain.simulation.result import Result
+from geotrain.timeline import Floats, Ints
+from geotrain.units import format_traffic
+
+# What spans can be, after the kinds of action: name on screen and name of its colour in report.css.
+_ACTIONS = [(KIND_WORDS[kind], KIND_WORDS[kind].replace(" ", "-")) for kind in Kind]
+_OTHERS = [
+    ("all-reduce", "all-reduce"),
+    ("optimizer", "optimizer"),
+    ("activation", "activation"),
+    ("gradient", "gradient"),
+]
+KINDS = _ACTIONS + _OTHERS
+_REDUCE, _UPDATE, _ACTIVATION, _GRADIENT = range(len(_ACTIONS), len(KINDS))
+_TICKS = 2**32 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gantt:
+    """What report.js needs: a description for JSON, and the columns as base64."""
+
+    description: dict[str, Any]
+    columns: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spans:
+    """Columns of one track."""
+
+    start_s: Floats
+    end_s: Floats
+    kind: Ints
+    microbatch: Ints
+    other: Ints
+    """Chunk of an action, pipeline of a transfer."""
+
+
+def gantt(result: Result) -> Gantt:
+    """All slots and WAN channels; columns of start, length, microbatch, other and kind, one after the other."""
+    tracks: list[SlotTrack | ChannelTrack] = [*slot_tracks(result), *channel_tracks(result)]
+    spans = [_slot(result, track) if isinstance(track, SlotTrack) else _channel(result, track) for track in tracks]
+    start = _ticks(np.concatenate([part.start_s for part in spans]), result.step_time_s)
+    end = _ticks(np.concatenate([part.end_s for part in spans]), result.step_time_s)
+    microbatch, other, kind = (
+        np.concatenate([getattr(part, name) for part in spans]) for name in ("microbatch", "other", "kind")
+    )
+    columns = [start.astype("<u4"), (end - start).astype("<u4"), microbatch.astype("<u4"), other.astype("<u2")]
+    data = b"".join(column.tobytes() for column in [*columns, kind.astype("u1")])
+    used = set(np.unique(kind).tolist())
+    description = {
+        "step": float(result.step_time_s),
+        "ticks": _TICKS,
+        "spans": len(start),
+        "stages": result.timeline.num_stages,
+        "copies": result.timeline.copies,
+        "kinds": [
+            {
+                "name": name,
+                "colour": colour,
+                "used": number in used,
+                "letter": Kind(number).name if number < len(Kind) else "",
+            }
+            for number, (name, colour) in enumerate(KINDS)
+        ],
+        "groups": [*datacenters(result.plan), WAN],
+        "tracks": _descriptions(result, tracks, spans),
+    }
+    return Gantt(description=description, columns=base64.b64encode(data).decode("ascii"))
+
+
+def _ticks(seconds: Floats, step_s: float) -> Ints:
+    scaled = np.rint(seconds / step_s * _TICKS) if step_s > 0 else np.zeros(len(seconds))
+    return np.clip(scaled, 0, _TICKS).astype(np.int64)
+
+
+def _slot(result: Result, track: SlotTrack) -> _Spans:
+    timeline, rows = result.timeline, track.rows
+    actions = timeline.actions
+    edges = [times[track.stage] for times in (timeline.reduce_start_s, timeline.update_start_s, timeline.update_end_s)]
+    ends = np.array([[edges[0], edges[1], _REDUCE], [edges[1], edges[2], _UPDATE]])
+    ends = ends[ends[:, 1] > ends[:, 0]]
+    none = np.zeros(len(ends), dtype=np.int64)
+    return _Spans(
+        start_s=np.concatenate([actions.start_s[rows], ends[:, 0]]),
+        end_s=np.concatenate([actions.end_s[rows], ends[:, 1]]),
+        kind=np.concatenate([actions.kind[rows], ends[:, 2].astype(np.int64)]),
+        microbatch=np.concatenate([actions.microbatch[rows], none]),
+        other=np.concatenate([actions.stage[rows] // timeline.num_stages, none]),
+    )
+
+
+def _channel(result: Result, track: ChannelTrack) -> _Spans:
+    moved, rows = result.timeline.transfers, track.rows
+    return _Spans(
+        start_s=moved.start_s[rows],
+        end_s=moved.end_s[rows],
+        kind=np.where(moved.backward[rows], _GRADIENT, _ACTIVATION),
+        microbatch=moved.microbatch[rows],
+        other=moved.pipeline[rows],
+    )
+
+
+def _descriptions(
+    result: Result, tracks: list[SlotTrack | ChannelTrack], spans: list[_Spans]
+) -> list[dict[str, str | int]]:
+    groups, sizes = datacenters(result.plan), transfer_bytes(result)
+    described: list[dict[str, str | int]] = []
+    for track, part in zip(tracks, spans, strict=True):
+        entry: dict[str, str | int] = {"name": track.name, "short": track.short, "count": len(part.kind)}
+        if isinstance(track, SlotTrack):
+            entry |= {"group": groups.index(track.datacenter), "pipeline": track.pipeline, "stage": track.stage}
+        else:
+            size_bytes = sizes.get((track.source, track.target))
+            entry |= {"group": len(groups), "size": "" if size_bytes is None else format_traffic(size_bytes)}
+        described.append(entry)
+    return described
