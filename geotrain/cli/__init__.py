@@ -1,0 +1,67 @@
+"""The command line: one module per command, found by its file name, and one place where errors become exit codes.
+
+A command's module imports only typer and the standard library at its top, so that `--help` answers at once.
+"""
+
+import importlib
+import os
+import pkgutil
+import sys
+from typing import Annotated
+
+import typer
+
+from geotrain import __version__
+from geotrain.errors import GeotrainError
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"geotrain {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Plan and simulate language-model training across data centers joined by a WAN.
+
+    A cluster file says what there is, a job file what is trained, a plan file what was decided.
+    """
+
+
+def build_app() -> typer.Typer:
+    """The application with every command: a module `do_this` of this package is `geotrain do-this`."""
+    # Rich help and tracebacks would triple the time to the first line.
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    app.callback(epilog="To begin: `geotrain init DIR` writes three example files and says what to run next.")(_options)
+    for module in pkgutil.iter_modules(__path__):
+        if not module.name.startswith("_"):
+            command = importlib.import_module(f"{__name__}.{module.name}").command
+            app.command(module.name.replace("_", "-"))(command)
+    return app
+
+
+def main() -> None:
+    """Run the command; a known error is one line on stderr and its exit code."""
+    try:
+        exit_code = build_app()(sys.argv[1:] or ["--help"], prog_name="geotrain", standalone_mode=False)
+        sys.stdout.flush()
+    except GeotrainError as error:
+        exit_code = _complain(str(error), error.exit_code)
+    except typer.TyperException as error:
+        exit_code = _complain(error.format_message(), error.exit_code)
+    except KeyboardInterrupt:
+        exit_code = 130
+    except BrokenPipeError:
+        # The reader has gone; without this Python would complain about it once more on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        exit_code = 1
+    sys.exit(exit_code)
+
+
+def _complain(sentence: str, exit_code: int) -> int:
+    typer.echo(f"error: {' '.join(sentence.splitlines())}", err=True)
+    return exit_code

@@ -1,0 +1,61 @@
+"""`geotrain compare`: every schedule on the same plan, best first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from geotrain.cli._output import JsonOption, print_json
+from geotrain.cli._plan import PlanArgument, opened
+
+if TYPE_CHECKING:
+    from geotrain.reports import Comparison
+
+
+def command(
+    plan: PlanArgument,
+    chart: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the chart as SVG.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare every schedule, with one and with many connections, spatial and temporal sharing.
+
+    The same job on the same machines; best first. What cannot run is listed with the reason.
+
+    Example: geotrain compare plan.yaml --chart compare.svg
+    """
+    from geotrain.files import write_text
+    from geotrain.reports import comparison_json, comparison_svg, comparison_table
+
+    comparison = run(plan, show_progress=not json)
+    if chart is not None:
+        write_text(chart, comparison_svg(comparison.rows))
+    if json:
+        print_json(comparison_json(comparison))
+        return
+
+    from rich.console import Console
+
+    Console(highlight=False).print(comparison_table(comparison.rows, comparison.infeasible))
+    if chart is not None:
+        typer.echo(f"chart: {chart}")
+
+
+def run(path: Path, *, show_progress: bool) -> Comparison:
+    """Simulate all variants of the plan in that file."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from geotrain.reports import compared
+    from geotrain.simulation import choices, try_out
+
+    with opened(path) as plan:
+        steps = track(
+            choices(plan),
+            description="simulating",
+            console=Console(stderr=True),
+            transient=True,
+            disable=not show_progress,
+        )
+        return compared([try_out(plan, choice) for choice in steps])

@@ -1,0 +1,67 @@
+import subprocess
+import sys
+
+import pytest
+
+from geotrain import __version__
+from geotrain.errors import RunError
+
+
+def test_version(geotrain):
+    assert geotrain("--version").out == f"geotrain {__version__}\n"
+
+
+def test_help_lists_the_commands_and_says_how_to_begin(geotrain):
+    answer = geotrain("--help")
+    assert answer == geotrain()
+    assert answer.exit_code == 0
+    for word in ("catalog", "init", "schema", "To begin: `geotrain init DIR`"):
+        assert word in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        pytest.param(["inti"], "No such command 'inti'. Did you mean 'init'?", id="command"),
+        pytest.param(["catalog", "--jsn"], "No such option: --jsn (Possible options: --json)", id="option"),
+        pytest.param(["init"], "Missing argument 'DIR'.", id="argument"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(geotrain, arguments: list[str], sentence: str):
+    answer = geotrain(*arguments)
+    assert (answer.exit_code, answer.out, answer.err) == (2, "", f"error: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("failure", "exit_code", "err"),
+    [
+        pytest.param(RunError("the run\nfailed"), 1, "error: the run failed\n", id="run-error"),
+        pytest.param(KeyboardInterrupt(), 130, "", id="interrupted"),
+    ],
+)
+def test_a_failure_is_an_exit_code_without_a_stack_trace(
+    geotrain, monkeypatch: pytest.MonkeyPatch, failure: BaseException, exit_code: int, err: str
+):
+    def command() -> None:
+        raise failure
+
+    monkeypatch.setattr("geotrain.cli.catalog.command", command)
+    answer = geotrain("catalog")
+    assert (answer.exit_code, answer.out, answer.err) == (exit_code, "", err)
+
+
+def test_a_reader_that_goes_away_is_no_error_message():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "geotrain", "catalog", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    with process:
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
+def test_help_answers_at_once_because_commands_import_late():
+    heavy = {"numba", "numpy", "pydantic", "rich", "yaml"}
+    script = f"import sys; from geotrain.cli import build_app; build_app(); print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"
