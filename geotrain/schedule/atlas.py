@@ -15,12 +15,12 @@ def atlas(shape: Shape) -> Rules:
     return varuna(shape)
 
 
-def pooling_choices(boundaries: Collection[int]) -> Iterator[frozenset[int]]:
-    """Which WAN boundaries to pool: all of them, none, and all but one."""
+def pooling_choices(boundaries: Collection[int], *, thorough: bool) -> Iterator[frozenset[int]]:
+    """Which WAN boundaries to pool: all of them, none, and if there is time for it all but one."""
     everything = frozenset(boundaries)
     yield everything
     if everything:
         yield frozenset()
-    if len(everything) > 1:
+    if len(everything) > 1 and thorough:
         for kept in sorted(everything):
             yield everything - {kept}

@@ -1,19 +1,18 @@
 """GPipe: all forwards, then all backwards in reverse."""
 
-from geotrain.action import Kind, pack
-from geotrain.schedule.passes import finish
+import numpy as np
+
+from geotrain.action import Kind
+from geotrain.schedule.passes import every_microbatch, finish
 from geotrain.schedule.schedule import Orders, Shape
 
 
 def gpipe(shape: Shape) -> Orders:
     """Simple, and holds every microbatch of the step."""
-    last = shape.num_stages - 1
-    forwards = range(shape.num_microbatches)
-    return Orders.of(
-        finish(
-            [pack(s, Kind.F, m) for m in forwards] + [pack(s, Kind.B, m) for m in reversed(forwards)],
-            recompute=shape.recompute,
-            last_stage=last,
-        )
-        for s in range(shape.num_stages)
-    )
+    orders = []
+    for s in range(shape.num_stages):
+        forwards = every_microbatch(s, Kind.F, shape.num_microbatches)
+        backwards = every_microbatch(s, Kind.B, shape.num_microbatches)
+        order = np.concatenate([forwards, backwards[::-1]])
+        orders.append(finish(order, recompute=shape.recompute, last_stage=shape.num_stages - 1))
+    return Orders(codes=tuple(orders))

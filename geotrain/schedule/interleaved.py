@@ -1,8 +1,10 @@
 """Interleaved 1F1B (Megatron): each slot holds several chunks of the model, so the pipeline fills sooner."""
 
+import numpy as np
+
 from geotrain.action import Kind, pack
 from geotrain.errors import DoesNotFitError
-from geotrain.schedule.passes import finish
+from geotrain.schedule.passes import alternate, finish
 from geotrain.schedule.schedule import Orders, Shape
 
 
@@ -21,11 +23,9 @@ def interleaved(shape: Shape) -> Orders:
                 f"interleaved needs room for {min(total, warm_up + 1)} microbatch chunks on stage {s}, "
                 f"there is room for {shape.room[s]}"
             )
-        ahead = [pack(c * size + s, Kind.F, m) for c, m in forwards]
-        back = [pack(c * size + s, Kind.B, m) for c, m in backwards]
-        order = ahead[:warm_up]
-        for forward, backward in zip(ahead[warm_up:], back, strict=False):
-            order += [forward, backward]
-        order += back[total - warm_up :]
+        ahead = np.array([pack(c * size + s, Kind.F, m) for c, m in forwards], dtype=np.int64)
+        back = np.array([pack(c * size + s, Kind.B, m) for c, m in backwards], dtype=np.int64)
+        steady = alternate(ahead[warm_up:], back[: total - warm_up])
+        order = np.concatenate([ahead[:warm_up], steady, back[total - warm_up :]])
         orders.append(finish(order, recompute=shape.recompute, last_stage=shape.num_model_stages - 1))
-    return Orders.of(orders)
+    return Orders(codes=tuple(orders))

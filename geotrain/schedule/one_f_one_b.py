@@ -1,7 +1,9 @@
 """1F1B (Megatron): a warm-up as long as the way to the last stage, then one forward, one backward, then drain."""
 
-from geotrain.action import Kind, pack
-from geotrain.schedule.passes import finish
+import numpy as np
+
+from geotrain.action import Kind
+from geotrain.schedule.passes import alternate, every_microbatch, finish
 from geotrain.schedule.schedule import Orders, Shape
 
 
@@ -13,9 +15,9 @@ def one_f_one_b(shape: Shape) -> Orders:
     for s in range(shape.num_stages):
         # A stage that waits for more forwards than the one before it will send would wait for ever.
         warm_up = min(warm_up, shape.num_stages - 1 - s, shape.room[s] - 1)
-        order = [pack(s, Kind.F, m) for m in range(warm_up)]
-        for m in range(total - warm_up):
-            order += [pack(s, Kind.F, warm_up + m), pack(s, Kind.B, m)]
-        order += [pack(s, Kind.B, m) for m in range(total - warm_up, total)]
+        forwards = every_microbatch(s, Kind.F, total)
+        backwards = every_microbatch(s, Kind.B, total)
+        steady = alternate(forwards[warm_up:], backwards[: total - warm_up])
+        order = np.concatenate([forwards[:warm_up], steady, backwards[total - warm_up :]])
         orders.append(finish(order, recompute=shape.recompute, last_stage=shape.num_stages - 1))
-    return Orders.of(orders)
+    return Orders(codes=tuple(orders))

@@ -1,25 +1,36 @@
-"""Passes over fixed orders: small rewrites that every static schedule shares."""
+"""Pieces that fixed orders are made of, as arrays of packed actions."""
 
-from collections.abc import Iterable, Iterator
+import numpy as np
 
-from geotrain.action import KIND_MASK, STAGE_SHIFT, Kind
+from geotrain.action import KIND_MASK, MICROBATCH_SHIFT, STAGE_SHIFT, Kind, pack
+from geotrain.timeline import Ints
 
 
-def with_recompute(order: Iterable[int], last_stage: int) -> Iterator[int]:
+def every_microbatch(stage: int, kind: Kind, num_microbatches: int) -> Ints:
+    """That action for microbatches 0, 1, 2 ..."""
+    return pack(stage, kind, 0) + (np.arange(num_microbatches, dtype=np.int64) << MICROBATCH_SHIFT)
+
+
+def alternate(first: Ints, second: Ints) -> Ints:
+    """One of the first, one of the second, and so on."""
+    return np.stack([first, second], axis=1).reshape(-1)
+
+
+def with_recompute(order: Ints, last_stage: int) -> Ints:
     """Put R right before each B, so that it runs while the gradient is on its way.
 
     Not where the model's last stage goes straight from F to the B of the same microbatch: nothing was dropped yet.
     """
-    previous = -1
-    for code in order:
-        if code & KIND_MASK == Kind.B:
-            same = code - Kind.B
-            if not (code >> STAGE_SHIFT == last_stage and previous == same + Kind.F):
-                yield same + Kind.R
-        yield code
-        previous = code
+    is_backward = order & KIND_MASK == Kind.B
+    previous = np.concatenate([[-1], order[:-1]])
+    straight = (order >> STAGE_SHIFT == last_stage) & (previous == order - Kind.B + Kind.F)
+    needs = is_backward & ~straight
+    repeated = np.repeat(order, 1 + needs)
+    first = np.cumsum(1 + needs) - (1 + needs)
+    repeated[first[needs]] += Kind.R - Kind.B
+    return repeated
 
 
-def finish(order: Iterable[int], *, recompute: bool, last_stage: int) -> Iterable[int]:
+def finish(order: Ints, *, recompute: bool, last_stage: int) -> Ints:
     """The order as it is played."""
     return with_recompute(order, last_stage) if recompute else order

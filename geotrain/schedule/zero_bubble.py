@@ -4,6 +4,8 @@ The order comes from rules, so unequal stages and hops need no special case. A h
 forwards run ahead and how much a W may hold up; whoever plays them keeps the best.
 """
 
+import math
+
 from geotrain.schedule.schedule import Patience, Rules, Shape
 
 _PATIENCE = (
@@ -11,8 +13,8 @@ _PATIENCE = (
     Patience(w_before_f=1, w_before_b=1),
     Patience(w_before_f=0, w_before_b=1 / 32, f_before_b=1 / 2),
 )
-_EXTRA_AHEAD = (0, 1 / 16, 1 / 8, 1 / 4)
-"""Forwards more per stage of the way to the last one, which hide what hops add to it."""
+_EXTRA_AHEAD = (0.0, 1 / 16, 1 / 8, 1 / 4, math.inf)
+"""Forwards more per stage of the way to the last one, which hide what hops add to it; inf: as many as memory takes."""
 
 
 def zero_bubble(shape: Shape) -> list[Rules]:
@@ -30,10 +32,9 @@ def _rules(shape: Shape, *, factor: int) -> list[Rules]:
     hold = tuple(float(min(factor * stages, room)) for room in shape.room)
     rules = []
     for extra in _EXTRA_AHEAD:
-        way = [stages - 1 - s for s in range(stages)]
         ahead = tuple(
-            min(factor * stages, room, factor * to_last + 1 + int(extra * to_last))
-            for to_last, room in zip(way, shape.room, strict=True)
+            int(min(factor * stages, room, factor * to_last + 1 + (extra * to_last if to_last else 0)))
+            for to_last, room in zip(reversed(range(stages)), shape.room, strict=True)
         )
         rules += [Rules(ahead=ahead, split=True, hold=hold, patience=patience) for patience in _PATIENCE]
     return rules

@@ -56,8 +56,7 @@ def lower_bound(problem: Problem, finish_s: tuple[float, ...]) -> Bound:
     floors: list[tuple[float, str]] = []
 
     last = len(costs) - 1
-    home = [tails[last] + costs[last].input_grad_s]  # from the start of the last stage's backward
-    home_s = home[0]
+    home_s = costs[last].input_grad_s + tails[last]
     floors.append((heads[last] + costs[last].forward_s + home_s, "one microbatch's way through the pipeline and back"))
 
     slots, microbatches = len(plan.stages), plan.num_microbatches

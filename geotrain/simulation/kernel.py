@@ -28,14 +28,16 @@ LATENCY = 16  # + direction: ticks from leaving to arriving
 STAGE_ROWS = 18
 
 # Slots: columns of `slots`, one row per pipeline and slot. First what is given, then what changes.
-LIMIT, AHEAD, NEXT, STOP = 0, 1, 2, 3
-W_BEFORE_F, W_BEFORE_B, F_BEFORE_B = 4, 5, 6  # ticks by which the one may hold up the other, known to be coming
-RUNNING, DONE_F, DONE_R, DONE_B, DONE_W, UNITS, PEAK, AWAKE, COMING_F, COMING_B = 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
-SLOT_COLUMNS = 17
+PIPELINE, LIMIT, AHEAD, NEXT, STOP = 0, 1, 2, 3, 4
+W_BEFORE_F, W_BEFORE_B, F_BEFORE_B = 5, 6, 7  # ticks by which the one may hold up the other, known to be coming
+RUNNING, DONE_F, DONE_R, DONE_B, DONE_W, UNITS, PEAK, AWAKE = 8, 9, 10, 11, 12, 13, 14, 15
+COMING_F, COMING_B = 16, 17  # when what the neighbours are making will be here
+FIRST, LAST = 18, 19  # start of its first action, end of its last
+SLOT_COLUMNS = 20
 
 # Channels: columns of `channels`, one row per pipeline and channel; a pooled one uses pipeline 0's.
-POOLED, LINK, PAIRS, FREE_AT, ON_WIRE, STIRRED, DUE = 0, 1, 2, 3, 4, 5, 6
-CHANNEL_COLUMNS = 7
+POOLED, LINK, PAIRS, FREE_AT, ON_WIRE, STIRRED, DUE, CALLED = 0, 1, 2, 3, 4, 5, 6, 7
+CHANNEL_COLUMNS = 8
 CAP, LEFT, RATE = 0, 1, 2  # columns of `flows`, in bytes of one pair, one row per channel
 CAPACITY, SHARED_AT, VERSION, CHANGED = 0, 1, 2, 3  # columns of `links`
 
@@ -46,7 +48,7 @@ NOW, EVENTS, ACTIONS, TRANSFERS, WAKING, STIRRING = 0, 1, 2, 3, 4, 5  # entries 
 _rates = njit(cache=True)(max_min_rates)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _push(heap, count, time, event):
     """Add an event."""
     i = count[EVENTS]
@@ -62,7 +64,7 @@ def _push(heap, count, time, event):
     heap[i, 1] = event
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _pop(heap, count):
     """Take the first event off."""
     first = heap[0, 1]
@@ -90,7 +92,7 @@ def _pop(heap, count):
     return first
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _wake(slots, waking, count, q):
     """Slot q has something to decide at this instant."""
     if slots[q, AWAKE] == 0:
@@ -99,7 +101,7 @@ def _wake(slots, waking, count, q):
         count[WAKING] += 1
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _stir(channels, stirring, count, g):
     """Channel g has something to decide at this instant."""
     if channels[g, STIRRED] == 0:
@@ -108,7 +110,7 @@ def _stir(channels, stirring, count, g):
         count[STIRRING] += 1
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _listed(order, slots, marks, q, base, num_microbatches):
     """The slot's next action in its list, if its input is there."""
     at = slots[q, NEXT]
@@ -126,7 +128,7 @@ def _listed(order, slots, marks, q, base, num_microbatches):
     return code
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _ruled(stages, slots, marks, q, stage, base, num_microbatches, split, now):
     """The first ready of backward, recompute, forward, weight gradient; always the lowest microbatch."""
     head = stage << STAGE_SHIFT
@@ -160,7 +162,7 @@ def _ruled(stages, slots, marks, q, stage, base, num_microbatches, split, now):
     return NOTHING
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _start(stages, slots, q, code, now):
     """Slot q begins the action; returns when it will end."""
     kind = code & KIND_MASK
@@ -168,6 +170,9 @@ def _start(stages, slots, q, code, now):
     end = now + stages[DURATION + kind, stage]
     slots[q, RUNNING] = code
     slots[q, NEXT] += 1
+    slots[q, LAST] = end
+    if slots[q, FIRST] < 0:
+        slots[q, FIRST] = now
     if kind == F:
         slots[q, DONE_F] += 1
         slots[q, UNITS] += stages[HELD + F, stage]
@@ -188,21 +193,18 @@ def _start(stages, slots, q, code, now):
     return end
 
 
-@njit(cache=True)
-def _deliver(stages, slots, marks, waking, count, x, direction, num_microbatches, num_slots):
-    """The result of (pipeline, stage, microbatch) x has reached the neighbour."""
-    row = x // num_microbatches
-    k = row // stages.shape[1]
-    stage = row - k * stages.shape[1]
-    if direction == FORWARD:
-        marks[x + num_microbatches] |= ACTIVATION_HERE
-        _wake(slots, waking, count, k * num_slots + stages[SLOT, stage + 1])
-    else:
-        marks[x - num_microbatches] |= GRADIENT_HERE
-        _wake(slots, waking, count, k * num_slots + stages[SLOT, stage - 1])
+@njit(cache=True, error_model="numpy")
+def _deliver(stages, slots, marks, waking, count, code, num_microbatches, num_slots):
+    """A result has reached the neighbour that needs it."""
+    k = code >> PIPELINE_SHIFT
+    stage = code >> STAGE_SHIFT & STAGE_MASK
+    there = stage + 1 if code & 1 == FORWARD else stage - 1
+    x = (k * stages.shape[1] + there) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+    marks[x] |= ACTIVATION_HERE if code & 1 == FORWARD else GRADIENT_HERE
+    _wake(slots, waking, count, k * num_slots + stages[SLOT, there])
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _next_in_line(channels, queued, g, c, num_pipelines, num_channels):
     """Whose transfer a channel takes next: of the pipeline that has sent least over it, then the lowest."""
     first = 0 if channels[g, POOLED] else g // num_channels
@@ -214,7 +216,7 @@ def _next_in_line(channels, queued, g, c, num_pipelines, num_channels):
     return best
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _share(channels, flows, links, link, now):
     """The flows on a link share its capacity anew, max-min fair; returns when the next is through, or NOTHING."""
     mine = np.empty(len(channels), np.int64)
@@ -244,7 +246,7 @@ def _share(channels, flows, links, link, now):
     return next_due
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def play(
     num_pipelines,
     num_microbatches,
@@ -262,7 +264,7 @@ def play(
 ):
     """Play one step: actions [code, start, end], transfers [code | direction, start, end, arrival].
 
-    Fewer actions than asked for: the slots wait for each other. `slots` holds each slot's peak memory afterwards.
+    Fewer actions than asked for: the slots wait for each other. `slots` tells each one's PEAK, FIRST and LAST.
     """
     num_slots = len(slots) // num_pipelines
     num_channels = len(channels) // num_pipelines
@@ -287,7 +289,7 @@ def play(
             slots[q, AWAKE] = 0
             if slots[q, RUNNING] >= 0:
                 continue
-            k = q // num_slots
+            k = slots[q, PIPELINE]
             base = k * num_stages * num_microbatches
             if static:
                 code = _listed(order, slots, marks, q, base, num_microbatches)
@@ -305,26 +307,37 @@ def play(
         for i in range(count[STIRRING]):
             g = stirring[i]
             channels[g, STIRRED] = 0
-            if channels[g, ON_WIRE] >= 0:
-                continue
             c = g % num_channels
+            link = channels[g, LINK]
             k = _next_in_line(channels, queued, g, c, num_pipelines, num_channels)
-            if k < 0:
+            if k < 0 or channels[g, ON_WIRE] >= 0:
                 continue
-            code = queue[c, k, queued[c, k, 0]]
-            queued[c, k, 0] += 1
-            stage = code >> STAGE_SHIFT & STAGE_MASK
-            t = count[TRANSFERS]
-            count[TRANSFERS] = t + 1
-            transfers[0, t] = code
-            transfers[1, t] = now
-            channels[g, ON_WIRE] = t
-            if channels[g, LINK] < 0:
-                _push(heap, count, now + stages[OCCUPANCY + (code & 1), stage], g << 2 | CHANNEL_FREE)
-            else:
-                flows[g, LEFT] = hop_bytes[code & 1, stage]
-                flows[g, RATE] = 0.0
-                links[channels[g, LINK], CHANGED] = 1
+            if channels[g, FREE_AT] <= now:
+                code = queue[c, k, queued[c, k, 0]]
+                queued[c, k, 0] += 1
+                direction = code & 1
+                stage = code >> STAGE_SHIFT & STAGE_MASK
+                t = count[TRANSFERS]
+                count[TRANSFERS] = t + 1
+                transfers[0, t] = code
+                transfers[1, t] = now
+                if link >= 0:
+                    channels[g, ON_WIRE] = t
+                    flows[g, LEFT] = hop_bytes[direction, stage]
+                    flows[g, RATE] = 0.0
+                    links[link, CHANGED] = 1
+                    continue
+                channels[g, FREE_AT] = now + stages[OCCUPANCY + direction, stage]
+                arrival = channels[g, FREE_AT] + stages[LATENCY + direction, stage]
+                transfers[2, t] = channels[g, FREE_AT]
+                transfers[3, t] = arrival
+                _push(heap, count, arrival, code << 2 | ARRIVED)
+                if _next_in_line(channels, queued, g, c, num_pipelines, num_channels) < 0:
+                    continue
+            if channels[g, CALLED] == 0:
+                # Somebody waits: come back when the channel is free.
+                channels[g, CALLED] = 1
+                _push(heap, count, channels[g, FREE_AT], g << 2 | CHANNEL_FREE)
         count[STIRRING] = 0
         for link in range(len(links)):
             if links[link, CHANGED]:
@@ -347,7 +360,7 @@ def play(
                 _wake(slots, waking, count, index)
                 kind = code & KIND_MASK
                 stage = code >> STAGE_SHIFT & STAGE_MASK
-                k = index // num_slots
+                k = slots[index, PIPELINE]
                 x = (k * num_stages + stage) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
                 if kind not in (F, R):
                     slots[index, UNITS] += stages[HELD + kind, stage]
@@ -361,13 +374,14 @@ def play(
                 if kind != F:
                     direction = BACKWARD
                     marks[x - num_microbatches] |= GRADIENT_SENT
-                    _wake(slots, waking, count, k * num_slots + stages[SLOT, stage - 1])
+                    if stages[RECOMPUTES, stage - 1]:
+                        _wake(slots, waking, count, k * num_slots + stages[SLOT, stage - 1])
                 # The result sets out: at once, on its own channel, or into the queue of a shared one.
+                code = k << PIPELINE_SHIFT | code - kind | direction
                 c = stages[CHANNEL + direction, stage]
                 if c < 0:
-                    _deliver(stages, slots, marks, waking, count, x, direction, num_microbatches, num_slots)
+                    _deliver(stages, slots, marks, waking, count, code, num_microbatches, num_slots)
                     continue
-                code = k << PIPELINE_SHIFT | code - kind | direction
                 g = k * num_channels + c
                 if channels[g, POOLED] or channels[g, LINK] >= 0:
                     queue[c, k, queued[c, k, 1]] = code
@@ -382,28 +396,25 @@ def play(
                 transfers[1, t] = begin
                 transfers[2, t] = channels[g, FREE_AT]
                 transfers[3, t] = channels[g, FREE_AT] + stages[LATENCY + direction, stage]
-                _push(heap, count, transfers[3, t], (x << 1 | direction) << 2 | ARRIVED)
+                _push(heap, count, transfers[3, t], code << 2 | ARRIVED)
             elif what == ARRIVED:
-                _deliver(stages, slots, marks, waking, count, index >> 1, index & 1, num_microbatches, num_slots)
-            else:
-                # A transfer has left its channel, or flows of a link are through (unless they changed since).
-                first, last, link = index, index + 1, NOTHING
-                if what == LINK_DUE:
-                    link = index % len(links)
-                    first, last = 0, len(channels) if links[link, VERSION] == index // len(links) else 0
-                for g in range(first, last):
+                _deliver(stages, slots, marks, waking, count, index, num_microbatches, num_slots)
+            elif what == CHANNEL_FREE:
+                channels[index, CALLED] = 0
+                _stir(channels, stirring, count, index)
+            elif links[index % len(links), VERSION] == index // len(links):
+                # Flows of a link are through, unless its flows changed since this was foreseen.
+                link = index % len(links)
+                links[link, CHANGED] = 1
+                for g in range(len(channels)):
                     t = channels[g, ON_WIRE]
-                    if t < 0 or (link >= 0 and (channels[g, LINK] != link or channels[g, DUE] > now)):
+                    if t < 0 or channels[g, LINK] != link or channels[g, DUE] > now:
                         continue
                     channels[g, ON_WIRE] = NOTHING
                     _stir(channels, stirring, count, g)
-                    if link >= 0:
-                        links[link, CHANGED] = 1
-                    code = transfers[0, t]
-                    stage = code >> STAGE_SHIFT & STAGE_MASK
-                    row = (code >> PIPELINE_SHIFT) * num_stages + stage
-                    x = row * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+                    direction = transfers[0, t] & 1
+                    arrival = now + stages[LATENCY + direction, transfers[0, t] >> STAGE_SHIFT & STAGE_MASK]
                     transfers[2, t] = now
-                    transfers[3, t] = now + stages[LATENCY + (code & 1), stage]
-                    _push(heap, count, transfers[3, t], (x << 1 | code & 1) << 2 | ARRIVED)
+                    transfers[3, t] = arrival
+                    _push(heap, count, arrival, transfers[0, t] << 2 | ARRIVED)
     return actions[:, : count[ACTIONS]], transfers[:, : count[TRANSFERS]]

@@ -146,7 +146,7 @@ def _network_waits(problem: Problem, timeline: Timeline) -> tuple[float, float]:
     def index(pipeline: Ints, stage: Ints, microbatch: Ints) -> Ints:
         return np.asarray((pipeline * num_stages + stage) * microbatches + microbatch)
 
-    order = np.lexsort((actions.start_s, timeline.slot_of_action))
+    order = timeline.by_slot
     slot = timeline.slot_of_action[order]
     free = np.zeros(len(order))
     same = slot[1:] == slot[:-1]
@@ -157,20 +157,22 @@ def _network_waits(problem: Problem, timeline: Timeline) -> tuple[float, float]:
     waits = {True: 0.0, False: 0.0}
     dcs = np.array([problem.plan.stages[s].dc for s in range(timeline.num_stages)])
     crosses = dcs[transfers.source] != dcs[transfers.target]
-    for backward, kinds, step in ((False, (Kind.F,), 1), (True, (Kind.B, Kind.I), -1)):
+    forward = actions.kind == Kind.F
+    back = (actions.kind == Kind.B) | (actions.kind == Kind.I)
+    for backward, rows, step in ((False, np.flatnonzero(forward), 1), (True, np.flatnonzero(back), -1)):
         sent = np.full(size, np.inf)
         arrived = np.full(size, -np.inf)
         over_wan = np.zeros(size, dtype=np.bool_)
-        mine = transfers.backward == backward
-        at = index(transfers.pipeline[mine], transfers.stage[mine] + step, transfers.microbatch[mine])
-        arrived[at] = transfers.arrive_s[mine]
-        over_wan[at] = crosses[mine]
-        made = np.isin(actions.kind, kinds) & (actions.stage + step >= 0) & (actions.stage + step < num_stages)
-        sent[index(actions.pipeline[made], actions.stage[made] + step, actions.microbatch[made])] = actions.end_s[made]
-        used = np.isin(actions.kind, kinds)
-        at = index(actions.pipeline[used], actions.stage[used], actions.microbatch[used])
-        waited = np.minimum(actions.start_s[used], arrived[at]) - np.maximum(idle_from[used], sent[at])
+        moved = np.flatnonzero(transfers.backward == backward)
+        at = index(transfers.pipeline[moved], transfers.stage[moved] + step, transfers.microbatch[moved])
+        arrived[at] = transfers.arrive_s[moved]
+        over_wan[at] = crosses[moved]
+        here = index(actions.pipeline[rows], actions.stage[rows], actions.microbatch[rows])
+        neighbour = actions.stage[rows] + step
+        inside = (neighbour >= 0) & (neighbour < num_stages)
+        sent[here[inside] + step * microbatches] = actions.end_s[rows[inside]]
+        waited = np.minimum(actions.start_s[rows], arrived[here]) - np.maximum(idle_from[rows], sent[here])
         waited = np.maximum(waited, 0.0)
         for wan in waits:
-            waits[wan] += float(waited[over_wan[at] == wan].sum())
+            waits[wan] += float(waited[over_wan[here] == wan].sum())
     return waits[True], waits[False]

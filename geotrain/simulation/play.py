@@ -33,17 +33,10 @@ class Played:
         """Whether backward was played in two parts."""
         return isinstance(self.schedule, Rules) and self.schedule.split
 
-    @property
-    def action_slot(self) -> Ints:
-        """Slot stage of each action."""
-        return np.asarray((self.actions[0] >> STAGE_SHIFT & STAGE_MASK) % len(self.problem.plan.stages))
-
-    def work_end(self) -> Ints:
-        """Per slot stage: ticks at which its last action ends, in any pipeline."""
-        slots = len(self.problem.plan.stages)
-        end = np.zeros(slots, dtype=np.int64)
-        np.maximum.at(end, self.action_slot, self.actions[2])
-        return end
+    work_start: Ints
+    """[slot stage] ticks at which its first action starts, in any pipeline."""
+    work_end: Ints
+    """[slot stage] ticks at which its last action ends, in any pipeline."""
 
     def finish(self) -> tuple[Ints, Ints]:
         """Per slot stage: ticks of the all-reduce and of the optimizer that follow its last action."""
@@ -62,26 +55,25 @@ class Played:
     def step_ticks(self) -> int:
         """The step's length."""
         reduce, update = self.finish()
-        return int((self.work_end() + reduce + update).max())
+        return int((self.work_end + reduce + update).max())
 
     @property
     def longest_span_ticks(self) -> int:
-        """From a slot's first action to its last, on the slot where that takes longest."""
-        first = np.full(len(self.problem.plan.stages), np.iinfo(np.int64).max, dtype=np.int64)
-        np.minimum.at(first, self.action_slot, self.actions[1])
-        return int((self.work_end() - first).max())
+        """From a slot stage's first action to its last, where that takes longest."""
+        return int((self.work_end - self.work_start).max())
 
     def orders(self, pipeline: int = 0) -> Orders:
         """What a pipeline did, as fixed lists."""
-        mine = self.actions[0] >> PIPELINE_SHIFT == pipeline
-        codes, slot = self.actions[0][mine] - (pipeline << PIPELINE_SHIFT), self.action_slot[mine]
-        return Orders(codes=tuple(codes[slot == s] for s in range(len(self.problem.plan.stages))))
+        slots = len(self.problem.plan.stages)
+        codes = self.actions[0][self.actions[0] >> PIPELINE_SHIFT == pipeline] - (pipeline << PIPELINE_SHIFT)
+        slot = (codes >> STAGE_SHIFT) % slots
+        return Orders(codes=tuple(codes[slot == s] for s in range(slots)))
 
     def timeline(self) -> Timeline:
         """The step in seconds."""
         seconds, slots = self.problem.seconds, len(self.problem.plan.stages)
         reduce, update = self.finish()
-        work_end = self.work_end()
+        work_end = self.work_end
         sender = self.transfers[0] >> STAGE_SHIFT & STAGE_MASK
         backward = (self.transfers[0] & 1).astype(np.bool_)
         return Timeline(
@@ -141,7 +133,7 @@ def play(problem: Problem, schedule: Schedule, pooled: frozenset[int]) -> Played
         wiring.num_pipelines * shape.num_microbatches * int(hops_of_channel.sum()),
         int(hops_of_channel.max()) * shape.num_microbatches,
         stages,
-        slots,
+        slots.reshape(-1, kernel.SLOT_COLUMNS),
         *wiring.channel_tables(),
         hop_bytes,
         order,
@@ -155,16 +147,18 @@ def play(problem: Problem, schedule: Schedule, pooled: frozenset[int]) -> Played
         schedule=schedule,
         actions=actions,
         transfers=transfers,
-        peak_units=slots[:, kernel.PEAK].reshape(wiring.num_pipelines, shape.num_stages).max(axis=0),
+        peak_units=slots[:, :, kernel.PEAK].max(axis=0),
+        work_start=slots[:, :, kernel.FIRST].min(axis=0),
+        work_end=slots[:, :, kernel.LAST].max(axis=0),
     )
 
 
 def _slots(problem: Problem, schedule: Schedule, num_pipelines: int) -> Ints:
-    """The kernel's `slots` at the start of a step."""
+    """[pipeline, slot]: the kernel's `slots` at the start of a step."""
     shape = problem.shape
     slots = np.zeros((shape.num_stages, kernel.SLOT_COLUMNS), dtype=np.int64)
     slots[:, kernel.LIMIT] = problem.limits(schedule)
-    slots[:, [kernel.RUNNING, kernel.COMING_F, kernel.COMING_B]] = kernel.NOTHING
+    slots[:, [kernel.RUNNING, kernel.COMING_F, kernel.COMING_B, kernel.FIRST]] = kernel.NOTHING
     slots[:, kernel.AWAKE] = 1
     if isinstance(schedule, Orders):
         ends = np.cumsum([len(codes) for codes in schedule.codes])
@@ -176,7 +170,9 @@ def _slots(problem: Problem, schedule: Schedule, num_pipelines: int) -> Ints:
         slots[:, kernel.W_BEFORE_F] = _share(patience.w_before_f, problem.durations[Kind.W])
         slots[:, kernel.W_BEFORE_B] = _share(patience.w_before_b, problem.durations[Kind.W])
         slots[:, kernel.F_BEFORE_B] = _share(patience.f_before_b, problem.durations[Kind.F])
-    return np.tile(slots, (num_pipelines, 1))
+    slots = np.tile(slots, (num_pipelines, 1, 1))
+    slots[:, :, kernel.PIPELINE] = np.arange(num_pipelines)[:, None]
+    return slots
 
 
 def _share(share: float, duration: Ints) -> Ints:

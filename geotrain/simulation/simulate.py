@@ -10,6 +10,9 @@ from geotrain.simulation.problem import Problem
 from geotrain.simulation.result import Result
 from geotrain.units import format_bytes
 
+_THOROUGH = 10_000
+"""Microbatches x slots up to which a simulation is so quick that every choice is tried."""
+
 
 def simulate(plan: Plan) -> Result:
     """Play one step of the plan; InputError where it cannot be played or does not fit."""
@@ -37,7 +40,9 @@ def _poolings(problem: Problem) -> list[frozenset[int]]:
     if plan.wan.sharing == "spatial" or plan.pipelines_per_cell == 1:
         return [frozenset()]
     if plan.schedule == "atlas":
-        return list(pooling_choices(problem.wan_boundaries))
+        shape = problem.shape
+        size = shape.num_stages * shape.num_microbatches * plan.pipelines_per_cell
+        return list(pooling_choices(problem.wan_boundaries, thorough=size <= _THOROUGH))
     return [frozenset(problem.wan_boundaries)]
 
 
