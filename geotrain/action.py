@@ -2,7 +2,7 @@
 
 Simulator, checker and trainer all speak it. The packed number is what arrays hold:
 
-    pipeline (16 bit) | stage (16 bit) | microbatch (28 bit) | kind (3 bit)
+    pipeline (14 bit) | stage (16 bit) | microbatch (28 bit) | kind (3 bit)
 """
 
 import re
@@ -17,6 +17,8 @@ MICROBATCH_SHIFT = 3
 STAGE_MASK = (1 << 16) - 1
 MICROBATCH_MASK = (1 << 28) - 1
 KIND_MASK = (1 << 3) - 1
+PIPELINE_FREE = (1 << PIPELINE_SHIFT) - 1
+"""What is left of a packed number without its pipeline."""
 
 
 class Kind(IntEnum):

@@ -3,9 +3,11 @@
 Knows YAML and pydantic; knows nothing about clusters, jobs or plans.
 """
 
-from collections.abc import Mapping
+import errno
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TextIO
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Strict, ValidationError
@@ -106,10 +108,26 @@ def read_yaml(path: Path) -> object:
 
 def write_text(path: Path, text: str) -> None:
     """Write the file as a whole or not at all."""
+    with writing(path) as file:
+        file.write(text)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[TextIO]:
+    """A text file that appears under its name once it is complete; what is no regular file is written through."""
+    target = path.resolve()
+    through = target.exists() and not target.is_file()
+    partial = target if through else target.with_name(target.name + ".partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "Is a directory")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8") as file:
+            yield file
+        if not through:
+            partial.replace(target)
     except OSError as error:
+        if not through:
+            with suppress(OSError):
+                partial.unlink()
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None

@@ -14,7 +14,7 @@ from geotrain.errors import DoesNotFitError, InputError
 from geotrain.files import Document, Whole
 from geotrain.workload import Job
 
-ScheduleName = Literal["gpipe", "1f1b", "interleaved", "varuna", "zero-bubble", "zero-bubble-2p", "atlas"]
+ScheduleName = Literal["gpipe", "1f1b", "interleaved", "varuna", "zero-bubble", "zero-bubble-2p", "atlas", "auto"]
 Sharing = Literal["spatial", "temporal"]
 
 

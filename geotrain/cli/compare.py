@@ -47,15 +47,20 @@ def run(path: Path, *, show_progress: bool) -> Comparison:
     from rich.console import Console
     from rich.progress import track
 
+    from geotrain.errors import DoesNotFitError
     from geotrain.reports import compared
     from geotrain.simulation import choices, try_out
 
+    console = Console(stderr=True)
     with opened(path) as plan:
         steps = track(
             choices(plan),
             description="simulating",
-            console=Console(stderr=True),
+            console=console,
             transient=True,
-            disable=not show_progress,
+            disable=not (show_progress and console.is_terminal),
         )
-        return compared([try_out(plan, choice) for choice in steps])
+        comparison = compared([try_out(plan, choice) for choice in steps])
+        if not comparison.rows:
+            raise DoesNotFitError(f"no schedule can run; {comparison.infeasible[0][0]}: {comparison.infeasible[0][3]}")
+        return comparison

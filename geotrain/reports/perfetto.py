@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from geotrain.action import Kind
-from geotrain.errors import InputError
+from geotrain.files import writing
 from geotrain.reports.flows import NONE, flows
 from geotrain.reports.tracks import (
     WAN,
@@ -51,15 +51,9 @@ _Track = SlotTrack | ChannelTrack
 
 
 def write_perfetto(result: Result, path: Path) -> None:
-    """Write the trace as a whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as file:
-            file.writelines(perfetto_trace(result))
-        partial.replace(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    """Write the trace piece by piece: a large step's trace never is in memory as a whole."""
+    with writing(path) as file:
+        file.writelines(perfetto_trace(result))
 
 
 def perfetto_trace(result: Result) -> Iterator[str]:

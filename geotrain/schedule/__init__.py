@@ -21,7 +21,7 @@ SCHEDULES: dict[ScheduleName, Callable[[Shape], Schedule | list[Rules]]] = {
     "zero-bubble-2p": zero_bubble_2p,
     "atlas": atlas,
 }
-"""By name: one schedule, or several of which the best is kept."""
+"""By name: one schedule, or several of which the best is kept. `auto` is not here: it is a search that plays them."""
 
 
 def candidates(name: ScheduleName, shape: Shape) -> list[Schedule]:

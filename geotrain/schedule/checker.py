@@ -12,9 +12,13 @@ _BACKWARDS = (Kind.B, Kind.I)
 
 def check(orders: Orders, shape: Shape) -> None:
     """Raise ScheduleError at the first rule that is broken."""
-    slots = list(orders)
-    if len(slots) != shape.num_stages:
-        raise ScheduleError(f"the schedule has {len(slots)} slots, the plan has {shape.num_stages} stages")
+    if not orders.codes or len(orders.codes) % shape.num_stages:
+        raise ScheduleError(f"the schedule has {len(orders.codes)} slots, the plan has {shape.num_stages} stages")
+    for pipeline in orders.of_pipelines(shape.num_stages):
+        _check_pipeline(list(pipeline), shape)
+
+
+def _check_pipeline(slots: list[list[Action]], shape: Shape) -> None:
     for slot, actions in enumerate(slots):
         _check_place(slot, actions, shape)
         _check_whole(slot, actions, shape)

@@ -34,3 +34,12 @@ def with_recompute(order: Ints, last_stage: int) -> Ints:
 def finish(order: Ints, *, recompute: bool, last_stage: int) -> Ints:
     """The order as it is played."""
     return with_recompute(order, last_stage) if recompute else order
+
+
+_IN_FLIGHT = np.array([1, 0, -1, -1, 0, 0, 0, 0])
+"""Microbatches in flight that F, R, B, I, W add."""
+
+
+def most_in_flight(order: Ints) -> int:
+    """Most microbatches of the slot whose forward has begun and whose backward has not ended."""
+    return int(np.cumsum(_IN_FLIGHT[order & KIND_MASK]).max())

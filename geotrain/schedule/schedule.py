@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 
-from geotrain.action import Action
+from geotrain.action import KIND_MASK, Action, Kind
 from geotrain.timeline import Ints
 
 
@@ -36,10 +36,20 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Orders:
-    """One fixed list of actions per slot, the same for every pipeline."""
+    """One fixed list of actions per slot: for every pipeline the same, or pipeline after pipeline."""
 
     codes: tuple[Ints, ...]
     """Packed actions (see geotrain.action), slot by slot."""
+
+    @property
+    def split(self) -> bool:
+        """Whether backward is in two parts."""
+        return any((codes & KIND_MASK == Kind.W).any() for codes in self.codes)
+
+    def of_pipelines(self, num_stages: int) -> "list[Orders]":
+        """The lists of each pipeline that has its own."""
+        starts = range(0, len(self.codes), num_stages)
+        return [Orders(codes=self.codes[start : start + num_stages]) for start in starts]
 
     @classmethod
     def of(cls, slots: Iterable[Iterable[int]]) -> Self:
@@ -82,6 +92,8 @@ class Rules:
     hold: tuple[float, ...] = ()
     """With split, per slot: most microbatches' worth of memory held, counted from F to W."""
     patience: Patience = Patience()
+    eager: bool = False
+    """Recompute the next microbatch also before its gradient has set out, when nothing else can be done."""
 
 
 Schedule = Orders | Rules

@@ -1,105 +1,145 @@
 """A lower bound of the step: what no schedule can beat on the plan's slots, links and memory.
 
-Three kinds of floor, each the sum of what comes first, what one resource must do, and what must still follow:
+A floor is the time before a resource can first be used, what it must do, and the least that must follow:
 
 - a slot computes all its microbatches, after the first has come down the pipeline;
-- a WAN boundary carries all its bytes, between the first result before it and the last microbatch's way home;
-- one microbatch goes through the whole pipeline and back.
+- a WAN channel carries all its bytes, between the first result before it and the last microbatch's way home;
+- a stage that can hold only n microbatches sends them out in rounds of n: no round begins before the one before it is
+  back. What slots and channels behind it must do for the last round comes after all rounds before.
 
 Any schedule may pool a cell's pairs, split backward and recompute while it waits, so the floors assume all of that.
 """
 
-from dataclasses import dataclass
-from itertools import accumulate
+from functools import cached_property
 
-from geotrain.simulation.problem import BACKWARD, FORWARD, Problem
+import numpy as np
+
+from geotrain.simulation.problem import BACKWARD, FORWARD, Hop, Problem
 from geotrain.simulation.result import Bound
+from geotrain.timeline import Floats, Ints
 
 
-@dataclass(frozen=True)
-class _Way:
-    """Shortest times along the pipeline for a single microbatch."""
-
-    problem: Problem
-    finish_s: tuple[float, ...]
-    """Per slot stage: all-reduce and optimizer after its last action."""
-
-    def hop_s(self, direction: int, stage: int) -> float:
-        """Fastest transfer of the stage's result."""
-        for hop in self.problem.hops:
-            if hop.direction == direction and hop.stage == stage:
-                rate = min(max(hop.own.rate, hop.pooled.rate), self.problem.link_capacity(hop))
-                return self.problem.transfer_bytes / rate + min(hop.own.latency_s, hop.pooled.latency_s)
-        raise AssertionError(f"no hop {direction} from stage {stage}")
-
-    def heads(self) -> list[float]:
-        """Per stage: earliest start of its first forward."""
-        costs = self.problem.costs
-        steps = (costs[s].forward_s + self.hop_s(FORWARD, s) for s in range(len(costs) - 1))
-        return list(accumulate(steps, initial=0.0))
-
-    def tails(self) -> list[float]:
-        """Per stage: least time from the end of an input gradient there to the end of the step."""
-        costs, slots = self.problem.costs, len(self.finish_s)
-        tails = [costs[0].weight_grad_s + self.finish_s[0]]
-        for stage in range(1, len(costs)):
-            back = self.hop_s(BACKWARD, stage) + costs[stage - 1].input_grad_s + tails[-1]
-            tails.append(max(back, costs[stage].weight_grad_s + self.finish_s[stage % slots]))
-        return tails
-
-
-def lower_bound(problem: Problem, finish_s: tuple[float, ...]) -> Bound:
+def lower_bound(problem: Problem) -> Bound:
     """The largest floor and its name."""
-    plan, costs = problem.plan, problem.costs
-    way = _Way(problem, finish_s)
-    heads, tails = way.heads(), way.tails()
-    floors: list[tuple[float, str]] = []
-
-    last = len(costs) - 1
-    home_s = costs[last].input_grad_s + tails[last]
-    floors.append((heads[last] + costs[last].forward_s + home_s, "one microbatch's way through the pipeline and back"))
-
-    slots, microbatches = len(plan.stages), plan.num_microbatches
-    recompute = plan.job.recompute == "full"
-    for slot in range(slots):
-        mine = range(slot, len(costs), slots)
-        urgent = sum(
-            costs[s].forward_s + costs[s].input_grad_s + (costs[s].recompute_s if recompute and s != last else 0.0)
-            for s in mine
-        )
-        weights = sum(costs[s].weight_grad_s for s in mine)
-        head = heads[slot]
-        floors.append((head + microbatches * urgent + tails[slot], f"compute of stage {slot}"))
-        floors.append((head + microbatches * (urgent + weights) + finish_s[slot], f"compute of stage {slot}"))
-
-    for hop in problem.hops:
-        if not hop.own.crosses_wan:
-            continue
-        crossing = sum(other.source == hop.source and other.target == hop.target for other in problem.hops)
-        rate = min(hop.own.rate, problem.link_capacity(hop) / plan.num_pipelines)
-        carry = crossing * microbatches * problem.transfer_bytes / rate
-        # All its transfers, and the last of them has still to arrive.
-        fastest = problem.transfer_bytes / min(max(hop.own.rate, hop.pooled.rate), problem.link_capacity(hop))
-        arrive = way.hop_s(hop.direction, hop.stage) - fastest
-        first, rest = _around(problem, way, heads, tails, hop.direction, hop.stage, home_s)
-        if crossing > 1:
-            first, rest, arrive = 0.0, 0.0, 0.0
-        source, target = plan.stages[hop.source].dc, plan.stages[hop.target].dc
-        floors.append((first + carry + arrive + rest, f"bytes over the WAN from {source} to {target}"))
-    total, binding = max(floors, key=lambda floor: floor[0])
+    floors = _Floors(problem)
+    total, binding = max([*floors.of_slots(), *floors.of_channels()], key=lambda floor: floor[0])
     return Bound(total_s=total, binding=binding)
 
 
-def _around(
-    problem: Problem, way: _Way, heads: list[float], tails: list[float], direction: int, stage: int, home_s: float
-) -> tuple[float, float]:
-    """Least time before the first transfer of that hop, and after the last has arrived."""
-    costs = problem.costs
-    last = len(costs) - 1
-    if direction == FORWARD:
-        onward = heads[last] - heads[stage + 1] + costs[last].forward_s + home_s
-        return heads[stage] + costs[stage].forward_s, onward
-    down = heads[last] + costs[last].forward_s
-    back = sum(costs[s].input_grad_s for s in range(stage, len(costs)))
-    back += sum(way.hop_s(BACKWARD, s) for s in range(stage + 1, len(costs)))
-    return down + back, costs[stage - 1].input_grad_s + tails[stage - 1]
+class _Floors:
+    """All floors of a problem; arrays are per stage of the model."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.slots = len(problem.plan.stages)
+        costs = problem.costs
+        self.forward = np.array([c.forward_s for c in costs])
+        self.input_grad = np.array([c.input_grad_s for c in costs])
+        self.weight_grad = np.array([c.weight_grad_s for c in costs])
+        recompute = np.array([c.recompute_s for c in costs]) * problem.shape.recompute
+        recompute[-1] = 0.0  # the last stage may go straight from forward to backward
+        self.recompute = recompute
+        reduce, update = problem.finish
+        self.finish = problem.seconds(reduce + update)
+
+    @cached_property
+    def hop_s(self) -> Floats:
+        """[direction, stage]: the fastest transfer of the stage's result."""
+        hop_s = np.zeros((2, len(self.forward)))
+        for hop in self.problem.hops:
+            latency = min(hop.own.latency_s, hop.pooled.latency_s)
+            hop_s[hop.direction, hop.stage] = self._fastest_s(hop) + latency
+        return hop_s
+
+    def _fastest_s(self, hop: Hop) -> float:
+        rate = min(max(hop.own.rate, hop.pooled.rate), self.problem.link_capacity(hop))
+        return self.problem.transfer_bytes / rate
+
+    @cached_property
+    def head(self) -> Floats:
+        """Earliest start of the stage's first forward."""
+        return np.concatenate([[0.0], np.cumsum(self.forward[:-1] + self.hop_s[FORWARD, :-1])])
+
+    @cached_property
+    def back(self) -> Floats:
+        """Least time from the end of an input gradient to the end of the same microbatch's on stage 0."""
+        return np.concatenate([[0.0], np.cumsum(self.hop_s[BACKWARD, 1:] + self.input_grad[:-1])])
+
+    @cached_property
+    def tail(self) -> Floats:
+        """Least time from the end of an input gradient to the end of the step."""
+        own = self.weight_grad + self.finish[np.arange(len(self.forward)) % self.slots]
+        return np.asarray(np.maximum.accumulate(own - self.back) + self.back)
+
+    @cached_property
+    def trip(self) -> Floats:
+        """Least time from the start of a stage's forward to the end of its input gradient, for one microbatch."""
+        turn = self.forward[-1] + self.input_grad[-1]
+        around = self.head[-1] - self.head + turn + self.back[-1] - self.back
+        wait = around - self.forward - self.input_grad
+        around[:-1] += np.maximum(self.recompute - wait, 0.0)[:-1]
+        around[-1] = turn
+        return np.asarray(around)
+
+    @cached_property
+    def rounds(self) -> tuple[Ints, Ints]:
+        """Per stage: rounds before the last that memory forces, and microbatches in the last."""
+        microbatches = self.problem.plan.num_microbatches
+        if len(self.forward) > self.slots:  # chunks share a slot's memory in ways that rounds do not describe
+            return np.zeros(len(self.forward), dtype=np.int64), np.full(len(self.forward), microbatches)
+        room = np.minimum(np.array(self.problem.shape.room), microbatches)
+        before = (microbatches - 1) // room
+        return before, microbatches - before * room
+
+    def _from_rounds(self, stage: int, ready: float, each: float, home: float) -> tuple[float, bool]:
+        """Floor of a resource at or behind `stage`, and whether memory is part of it.
+
+        `ready` is when the first microbatch can reach it, `each` what it does for one, `home` the least from its last
+        work to the end of the last input gradient on stage 0.
+        """
+        microbatches = self.problem.plan.num_microbatches
+        plain = ready + microbatches * each + home + self.tail[0]
+        before, last = (numbers[: stage + 1] for numbers in self.rounds)
+        limited = before * self.trip[: stage + 1] + ready + last * each + home
+        limited = limited - self.back[: stage + 1] + self.tail[: stage + 1]
+        worst = float(limited.max())
+        return max(plain, worst), worst > plain * (1 + 1e-12)
+
+    def of_slots(self) -> list[tuple[float, str]]:
+        """Compute, and one microbatch's way."""
+        microbatches = self.problem.plan.num_microbatches
+        way = self.head[-1] + self.forward[-1] + self.input_grad[-1] + self.tail[-1]
+        floors = [(float(way), "one microbatch's way through the pipeline and back")]
+        urgent = self.forward + self.recompute + self.input_grad
+        for slot in range(self.slots):
+            mine = slice(slot, None, self.slots)
+            total, limited = self._from_rounds(slot, self.head[slot], float(urgent[mine].sum()), self.back[slot])
+            where = f"compute of stage {slot}"
+            floors.append((total, f"{where}, in rounds that memory allows" if limited else where))
+            everything = microbatches * float((urgent + self.weight_grad)[mine].sum())
+            floors.append((float(self.head[slot]) + everything + float(self.finish[slot]), where))
+        return floors
+
+    def of_channels(self) -> list[tuple[float, str]]:
+        """Bytes over the WAN."""
+        problem, plan = self.problem, self.problem.plan
+        floors = []
+        for hop in problem.hops:
+            if not hop.own.crosses_wan:
+                continue
+            rate = min(hop.own.rate, problem.link_capacity(hop) / plan.num_pipelines)
+            each = problem.transfer_bytes / rate
+            arrive = self.hop_s[hop.direction, hop.stage] - self._fastest_s(hop)
+            turn = self.head[-1] + self.forward[-1]
+            if hop.direction == FORWARD:
+                stage = hop.stage
+                ready = self.head[stage] + self.forward[stage]
+                home = arrive + turn - self.head[stage + 1] + self.input_grad[-1] + self.back[-1]
+            else:
+                stage = hop.stage - 1
+                ready = turn + self.input_grad[-1] + self.back[-1] - self.back[hop.stage]
+                home = arrive + self.input_grad[stage] + self.back[stage]
+            total, limited = self._from_rounds(stage, float(ready), each, float(home))
+            where = f"bytes over the WAN from {plan.stages[hop.source].dc} to {plan.stages[hop.target].dc}"
+            floors.append((total, f"{where}, in rounds that memory allows" if limited else where))
+        return floors

@@ -33,7 +33,8 @@ W_BEFORE_F, W_BEFORE_B, F_BEFORE_B = 5, 6, 7  # ticks by which the one may hold 
 RUNNING, DONE_F, DONE_R, DONE_B, DONE_W, UNITS, PEAK, AWAKE = 8, 9, 10, 11, 12, 13, 14, 15
 COMING_F, COMING_B = 16, 17  # when what the neighbours are making will be here
 FIRST, LAST = 18, 19  # start of its first action, end of its last
-SLOT_COLUMNS = 20
+EAGER = 20  # may recompute before the gradient has set out
+SLOT_COLUMNS = 21
 
 # Channels: columns of `channels`, one row per pipeline and channel; a pooled one uses pipeline 0's.
 POOLED, LINK, PAIRS, FREE_AT, ON_WIRE, STIRRED, DUE, CALLED = 0, 1, 2, 3, 4, 5, 6, 7
@@ -153,6 +154,11 @@ def _ruled(stages, slots, marks, q, stage, base, num_microbatches, split, now):
         until = now + stages[DURATION + F, stage]
         if coming_b <= now or until - coming_b <= slots[q, F_BEFORE_B]:
             return head | m << MICROBATCH_SHIFT | F
+    if slots[q, EAGER] and recomputes and slots[q, DONE_R] == done_b and done_b < m:
+        until = now + stages[DURATION + R, stage]
+        wait_f = room and coming_f > now and until - coming_f > slots[q, W_BEFORE_F]
+        if not wait_f and units + stages[HELD + R, stage] <= limit:
+            return head | done_b << MICROBATCH_SHIFT | R
     if split and done_w < done_b:
         until = now + stages[DURATION + W, stage]
         wait_b = coming_b > now and until - coming_b > slots[q, W_BEFORE_B]

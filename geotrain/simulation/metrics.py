@@ -8,12 +8,12 @@ from geotrain.action import Kind
 from geotrain.plan import Sharing
 from geotrain.simulation.play import Played
 from geotrain.simulation.problem import Problem
-from geotrain.simulation.result import Bound, LinkUse, Result, StageMemory, TimeShare
+from geotrain.simulation.result import Bound, Gain, LinkUse, Result, StageMemory, TimeShare
 from geotrain.timeline import Floats, Ints, Timeline
 from geotrain.units import gigabytes, hours
 
 
-def measure(played: Played, bound: Bound) -> Result:
+def measure(played: Played, bound: Bound, gains: tuple[Gain, ...] = ()) -> Result:
     """All figures of the step."""
     problem, plan = played.problem, played.problem.plan
     timeline = played.timeline()
@@ -42,6 +42,7 @@ def measure(played: Played, bound: Bound) -> Result:
         shares=_shares(played, timeline),
         gpu_cost=hourly * hours(step),
         egress_cost=sum(link.cost for link in links),
+        gains=gains,
     )
 
 

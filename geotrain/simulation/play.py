@@ -4,10 +4,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from geotrain.action import KIND_MASK, MICROBATCH_MASK, MICROBATCH_SHIFT, PIPELINE_SHIFT, STAGE_MASK, STAGE_SHIFT, Kind
+from geotrain.action import (
+    KIND_MASK,
+    MICROBATCH_MASK,
+    MICROBATCH_SHIFT,
+    PIPELINE_FREE,
+    PIPELINE_SHIFT,
+    STAGE_MASK,
+    STAGE_SHIFT,
+    Kind,
+)
 from geotrain.errors import ScheduleError
-from geotrain.network import ring_all_reduce_s
-from geotrain.schedule import Orders, Rules, Schedule
+from geotrain.schedule import Orders, Schedule
 from geotrain.simulation import kernel
 from geotrain.simulation.problem import Problem
 from geotrain.simulation.wiring import Wiring
@@ -28,33 +36,20 @@ class Played:
     peak_units: Ints
     """[slot stage] memory units held at the peak, in any pipeline."""
 
-    @property
-    def split(self) -> bool:
-        """Whether backward was played in two parts."""
-        return isinstance(self.schedule, Rules) and self.schedule.split
-
     work_start: Ints
     """[slot stage] ticks at which its first action starts, in any pipeline."""
     work_end: Ints
     """[slot stage] ticks at which its last action ends, in any pipeline."""
 
-    def finish(self) -> tuple[Ints, Ints]:
-        """Per slot stage: ticks of the all-reduce and of the optimizer that follow its last action."""
-        problem, plan = self.problem, self.problem.plan
-        slots = len(plan.stages)
-        reduce_s = np.zeros(slots)
-        update_s = np.zeros(slots)
-        for slot in range(slots):
-            costs = problem.costs[slot::slots]
-            gradients = sum(cost.gradient_bytes for cost in costs)
-            reduce_s[slot] = ring_all_reduce_s(plan.num_pipelines, gradients, plan.datacenter_of(slot))
-            update_s[slot] = sum(cost.optimizer_s for cost in costs)
-        return problem.ticks(reduce_s), problem.ticks(update_s)
+    @property
+    def split(self) -> bool:
+        """Whether backward was played in two parts."""
+        return self.schedule.split
 
     @property
     def step_ticks(self) -> int:
         """The step's length."""
-        reduce, update = self.finish()
+        reduce, update = self.problem.finish
         return int((self.work_end + reduce + update).max())
 
     @property
@@ -62,17 +57,17 @@ class Played:
         """From a slot stage's first action to its last, where that takes longest."""
         return int((self.work_end - self.work_start).max())
 
-    def orders(self, pipeline: int = 0) -> Orders:
-        """What a pipeline did, as fixed lists."""
+    def orders(self) -> Orders:
+        """What was done, as fixed lists, pipeline after pipeline."""
         slots = len(self.problem.plan.stages)
-        codes = self.actions[0][self.actions[0] >> PIPELINE_SHIFT == pipeline] - (pipeline << PIPELINE_SHIFT)
-        slot = (codes >> STAGE_SHIFT) % slots
-        return Orders(codes=tuple(codes[slot == s] for s in range(slots)))
+        codes, pipeline = self.actions[0] & PIPELINE_FREE, self.actions[0] >> PIPELINE_SHIFT
+        slot = pipeline * slots + (codes >> STAGE_SHIFT) % slots
+        return Orders(codes=tuple(codes[slot == s] for s in range(self.wiring.num_pipelines * slots)))
 
     def timeline(self) -> Timeline:
         """The step in seconds."""
         seconds, slots = self.problem.seconds, len(self.problem.plan.stages)
-        reduce, update = self.finish()
+        reduce, update = self.problem.finish
         work_end = self.work_end
         sender = self.transfers[0] >> STAGE_SHIFT & STAGE_MASK
         backward = (self.transfers[0] & 1).astype(np.bool_)
@@ -105,76 +100,107 @@ class Played:
         )
 
 
-def play(problem: Problem, schedule: Schedule, pooled: frozenset[int]) -> Played:
-    """Play the schedule with those boundaries pooled; ScheduleError if its slots wait for each other."""
-    shape = problem.shape
-    wiring = Wiring(problem, pooled)
-    channel, occupancy, latency, hop_bytes = wiring.hop_rows()
-    split = isinstance(schedule, Rules) and schedule.split
-    order = np.concatenate(schedule.codes) if isinstance(schedule, Orders) else np.zeros(0, dtype=np.int64)
+class Board:
+    """A problem with its wiring laid out once, to play many schedules on."""
 
-    stages = np.zeros((kernel.STAGE_ROWS, shape.num_model_stages), dtype=np.int64)
-    stages[kernel.SLOT] = np.arange(shape.num_model_stages) % shape.num_stages
-    stages[kernel.RECOMPUTES, :-1] = shape.recompute  # the last stage goes straight from forward to backward
-    stages[kernel.DURATION : kernel.DURATION + 5] = problem.durations
-    stages[kernel.HELD : kernel.HELD + 5] = problem.held(split=split)
-    stages[kernel.CHANNEL : kernel.CHANNEL + 2] = channel
-    stages[kernel.OCCUPANCY : kernel.OCCUPANCY + 2] = occupancy
-    stages[kernel.LATENCY : kernel.LATENCY + 2] = latency
+    def __init__(self, problem: Problem, pooled: frozenset[int]) -> None:
+        self.problem = problem
+        self.wiring = Wiring(problem, pooled)
+        shape = problem.shape
+        channel, occupancy, latency, self._hop_bytes = self.wiring.hop_rows()
+        hops_of_channel = np.bincount(channel[channel >= 0], minlength=1)
+        self._num_transfers = self.wiring.num_pipelines * shape.num_microbatches * int(hops_of_channel.sum())
+        self._queue_places = int(hops_of_channel.max()) * shape.num_microbatches
+        self._channels = self.wiring.channel_tables()
+        self._stages = np.zeros((kernel.STAGE_ROWS, shape.num_model_stages), dtype=np.int64)
+        self._stages[kernel.SLOT] = np.arange(shape.num_model_stages) % shape.num_stages
+        self._stages[kernel.RECOMPUTES, :-1] = shape.recompute  # the last stage goes straight from forward to backward
+        self._stages[kernel.DURATION : kernel.DURATION + 5] = problem.durations
+        self._stages[kernel.CHANNEL : kernel.CHANNEL + 2] = channel
+        self._stages[kernel.OCCUPANCY : kernel.OCCUPANCY + 2] = occupancy
+        self._stages[kernel.LATENCY : kernel.LATENCY + 2] = latency
+        self._held = {split: problem.held(split=split) for split in (False, True)}
 
-    kinds = 2 * shape.num_model_stages + split * shape.num_model_stages + int(stages[kernel.RECOMPUTES].sum())
-    num_actions = wiring.num_pipelines * (len(order) or shape.num_microbatches * kinds)
-    hops_of_channel = np.bincount(channel[channel >= 0], minlength=1)
-    slots = _slots(problem, schedule, wiring.num_pipelines)
-    actions, transfers = kernel.play(
-        wiring.num_pipelines,
-        shape.num_microbatches,
-        num_actions,
-        wiring.num_pipelines * shape.num_microbatches * int(hops_of_channel.sum()),
-        int(hops_of_channel.max()) * shape.num_microbatches,
-        stages,
-        slots.reshape(-1, kernel.SLOT_COLUMNS),
-        *wiring.channel_tables(),
-        hop_bytes,
-        order,
-        int(split),
-    )
-    if actions.shape[1] != num_actions:
-        raise ScheduleError(f"the schedule stalls after {actions.shape[1]} of {num_actions} actions: every slot waits")
-    return Played(
-        problem=problem,
-        wiring=wiring,
-        schedule=schedule,
-        actions=actions,
-        transfers=transfers,
-        peak_units=slots[:, :, kernel.PEAK].max(axis=0),
-        work_start=slots[:, :, kernel.FIRST].min(axis=0),
-        work_end=slots[:, :, kernel.LAST].max(axis=0),
-    )
+    @property
+    def num_spans(self) -> int:
+        """About as many actions and transfers as a step has here."""
+        shape = self.problem.shape
+        kinds = 3 if shape.recompute else 2
+        actions = self.wiring.num_pipelines * shape.num_microbatches * shape.num_model_stages * kinds
+        return actions + self._num_transfers
 
+    def play(self, schedule: Schedule) -> Played:
+        """Play the schedule; ScheduleError if its slots wait for each other."""
+        shape, pipelines = self.problem.shape, self.wiring.num_pipelines
+        self._stages[kernel.HELD : kernel.HELD + 5] = self._held[schedule.split]
+        slots = self._slots(schedule)
+        if isinstance(schedule, Orders):
+            order = np.concatenate(schedule.codes)
+            num_actions = len(order) * pipelines * shape.num_stages // len(schedule.codes)
+        else:
+            order = np.zeros(0, dtype=np.int64)
+            kinds = (3 if schedule.split else 2) * shape.num_model_stages + int(self._stages[kernel.RECOMPUTES].sum())
+            num_actions = pipelines * shape.num_microbatches * kinds
+        channels, flows, links = (table.copy() for table in self._channels)
+        actions, transfers = kernel.play(
+            pipelines,
+            shape.num_microbatches,
+            num_actions,
+            self._num_transfers,
+            self._queue_places,
+            self._stages,
+            slots.reshape(-1, kernel.SLOT_COLUMNS),
+            channels,
+            flows,
+            links,
+            self._hop_bytes,
+            order,
+            int(schedule.split),
+        )
+        if actions.shape[1] != num_actions:
+            raise ScheduleError(
+                f"the schedule stalls after {actions.shape[1]} of {num_actions} actions: all slots wait"
+            )
+        return Played(
+            problem=self.problem,
+            wiring=self.wiring,
+            schedule=schedule,
+            actions=actions,
+            transfers=transfers,
+            peak_units=slots[:, :, kernel.PEAK].max(axis=0),
+            work_start=slots[:, :, kernel.FIRST].min(axis=0),
+            work_end=slots[:, :, kernel.LAST].max(axis=0),
+        )
 
-def _slots(problem: Problem, schedule: Schedule, num_pipelines: int) -> Ints:
-    """[pipeline, slot]: the kernel's `slots` at the start of a step."""
-    shape = problem.shape
-    slots = np.zeros((shape.num_stages, kernel.SLOT_COLUMNS), dtype=np.int64)
-    slots[:, kernel.LIMIT] = problem.limits(schedule)
-    slots[:, [kernel.RUNNING, kernel.COMING_F, kernel.COMING_B, kernel.FIRST]] = kernel.NOTHING
-    slots[:, kernel.AWAKE] = 1
-    if isinstance(schedule, Orders):
-        ends = np.cumsum([len(codes) for codes in schedule.codes])
-        slots[1:, kernel.NEXT] = ends[:-1]
-        slots[:, kernel.STOP] = ends
-    else:
-        slots[:, kernel.AHEAD] = schedule.ahead
-        patience = schedule.patience
-        slots[:, kernel.W_BEFORE_F] = _share(patience.w_before_f, problem.durations[Kind.W])
-        slots[:, kernel.W_BEFORE_B] = _share(patience.w_before_b, problem.durations[Kind.W])
-        slots[:, kernel.F_BEFORE_B] = _share(patience.f_before_b, problem.durations[Kind.F])
-    slots = np.tile(slots, (num_pipelines, 1, 1))
-    slots[:, :, kernel.PIPELINE] = np.arange(num_pipelines)[:, None]
-    return slots
+    def _slots(self, schedule: Schedule) -> Ints:
+        """[pipeline, slot]: the kernel's `slots` at the start of a step."""
+        problem, pipelines, num_slots = self.problem, self.wiring.num_pipelines, self.problem.shape.num_stages
+        slots = np.zeros((pipelines, num_slots, kernel.SLOT_COLUMNS), dtype=np.int64)
+        slots[:, :, kernel.PIPELINE] = np.arange(pipelines)[:, None]
+        slots[:, :, kernel.LIMIT] = problem.limits(schedule)
+        slots[:, :, [kernel.RUNNING, kernel.COMING_F, kernel.COMING_B, kernel.FIRST]] = kernel.NOTHING
+        slots[:, :, kernel.AWAKE] = 1
+        if isinstance(schedule, Orders):
+            lengths = np.array([len(codes) for codes in schedule.codes])
+            stop = np.cumsum(lengths)
+            slots[:, :, kernel.NEXT] = (stop - lengths).reshape(-1, num_slots)
+            slots[:, :, kernel.STOP] = stop.reshape(-1, num_slots)
+        else:
+            patience = schedule.patience
+            forward, weight = problem.durations[Kind.F], problem.durations[Kind.W]
+            slots[:, :, kernel.AHEAD] = schedule.ahead
+            slots[:, :, kernel.EAGER] = schedule.eager
+            slots[:, :, kernel.W_BEFORE_F] = _share(patience.w_before_f, weight)
+            slots[:, :, kernel.W_BEFORE_B] = _share(patience.w_before_b, weight)
+            slots[:, :, kernel.F_BEFORE_B] = _share(patience.f_before_b, forward)
+        return slots
 
 
 def _share(share: float, duration: Ints) -> Ints:
     """That share of each duration; holding up by more than a whole one never happens."""
     return np.asarray(np.rint(min(share, 1.0) * duration), dtype=np.int64)
+
+
+def play(problem: Problem, schedule: Schedule, pooled: frozenset[int]) -> Played:
+    """Play one schedule with those boundaries pooled."""
+    return Board(problem, pooled).play(schedule)

@@ -10,7 +10,7 @@ from geotrain.action import Kind
 from geotrain.cluster.cluster import limit
 from geotrain.cost import StageCost, stage_costs, transfer_bytes
 from geotrain.errors import DoesNotFitError
-from geotrain.network import Path, path_between
+from geotrain.network import Path, path_between, ring_all_reduce_s
 from geotrain.plan import Plan
 from geotrain.schedule import Rules, Schedule, Shape
 from geotrain.timeline import Floats, Ints
@@ -94,7 +94,7 @@ class Problem:
             gpu = plan.datacenter_of(slot).gpu
             if static + workspace + least > gpu.memory_bytes:
                 raise DoesNotFitError(
-                    f"stage {slot} needs {format_bytes(static + workspace + least)} per GPU, a {gpu.name} in "
+                    f"stage {slot} needs {format_bytes(static + workspace + least)} per GPU, the {gpu.name} in "
                     f"{plan.stages[slot].dc!r} has {format_bytes(gpu.memory_bytes)}: "
                     f"weights, gradients and optimizer {format_bytes(static)}, "
                     f"one microbatch in flight {format_bytes(least)}, workspace {format_bytes(workspace)}"
@@ -198,6 +198,18 @@ class Problem:
                 each = self.costs[slot].memory.activation_bytes
                 limits[slot] = int(min(available / each if each else hold, hold) * _UNIT) + self._recomputed_units(slot)
         return limits
+
+    @cached_property
+    def finish(self) -> tuple[Ints, Ints]:
+        """Per slot stage: ticks of the all-reduce and of the optimizer that follow its last action."""
+        plan, slots = self.plan, len(self.plan.stages)
+        reduce_s, update_s = [], []
+        for slot in range(slots):
+            costs = self.costs[slot::slots]
+            gradients = sum(cost.gradient_bytes for cost in costs)
+            reduce_s.append(ring_all_reduce_s(plan.num_pipelines, gradients, plan.datacenter_of(slot)))
+            update_s.append(sum(cost.optimizer_s for cost in costs))
+        return self.ticks(np.array(reduce_s)), self.ticks(np.array(update_s))
 
     def activation_units(self, units: Ints) -> Floats:
         """Memory units as microbatches' worth of activations."""

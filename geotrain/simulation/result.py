@@ -69,6 +69,15 @@ class Bound:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gain:
+    """What one idea of the `auto` search brought."""
+
+    idea: str
+    step_s: float
+    """The best step once it had been tried."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """A step, in figures. Reports read this and nothing else."""
 
@@ -89,6 +98,8 @@ class Result:
     gpu_cost: float
     """GPU price of a step, whole GPUs in use."""
     egress_cost: float
+    gains: tuple[Gain, ...] = ()
+    """How the `auto` search came to its schedule, idea by idea."""
 
     @property
     def bubble_fraction(self) -> float:

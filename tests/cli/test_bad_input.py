@@ -73,7 +73,7 @@ CASES = [
     pytest.param(
         change("plan.yaml", "schedule: atlas", "schedule: gpip"),
         "plan.yaml: schedule is 'gpip' and must be 'gpipe', '1f1b', 'interleaved', 'varuna', 'zero-bubble', "
-        "'zero-bubble-2p' or 'atlas': did you mean 'gpipe'?",
+        "'zero-bubble-2p', 'atlas' or 'auto': did you mean 'gpipe'?",
         id="unknown-schedule",
     ),
     pytest.param(
