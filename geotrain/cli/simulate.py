@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from geotrain.cli._jitter import EXAMPLE, parse_jitter
 from geotrain.cli._output import JsonOption, print_json
 from geotrain.cli._plan import PlanArgument, opened
 
@@ -16,8 +17,16 @@ if TYPE_CHECKING:
 
 def command(
     plan: PlanArgument,
+    schedule: Annotated[str | None, typer.Option(help="Use this schedule instead of the plan's.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the timeline for ui.perfetto.dev.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-contained HTML report.")] = None,
+    jitter: Annotated[
+        str | None,
+        typer.Option(metavar="SPREAD", help=f"Replay under random variation, e.g. 5% or {EXAMPLE}."),
+    ] = None,
+    robust: Annotated[
+        bool, typer.Option("--robust", help="With schedule auto and --jitter: look for a low 95th percentile.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Simulate one training step of a plan.
@@ -28,23 +37,34 @@ def command(
 
         geotrain simulate plan.yaml
 
-        geotrain simulate plan.yaml --report step.html --trace step.json
+        geotrain simulate plan.yaml --schedule auto --report step.html --trace step.json
+
+        geotrain simulate plan.yaml --schedule auto --jitter compute=5%,wan=10% --robust
 
         geotrain simulate plan.yaml --json | jq .step_time_s
     """
-    from geotrain.reports import result_json, summary_table
-    from geotrain.simulation import simulate
+    from geotrain.errors import InputError
+    from geotrain.reports import result_json, spread_json, spread_table, summary_table
+    from geotrain.simulation import run, spread
 
+    variation = None if jitter is None else parse_jitter(jitter)
     with opened(plan) as loaded:
-        result = simulate(loaded)
+        chosen = loaded if schedule is None else loaded.change(schedule=schedule)
+        if robust and (variation is None or chosen.schedule != "auto"):
+            raise InputError("--robust needs --jitter, to know against what, and the schedule auto")
+        played, result = run(chosen, robust=variation if robust else None)
+    varied = None if variation is None else spread(played, variation)
     written = write_files(result, trace=trace, report=report)
     if json:
-        print_json(result_json(result))
+        print_json(result_json(result) | ({} if varied is None else {"jitter": spread_json(varied)}))
         return
 
     from rich.console import Console
 
-    Console(highlight=False).print(summary_table(result))
+    console = Console(highlight=False)
+    console.print(summary_table(result))
+    if varied is not None:
+        console.print("", spread_table(varied), sep="\n")
     for line in written:
         typer.echo(line)
 

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from geotrain.errors import InputError
-from geotrain.files import Document
+from geotrain.files import Document, Number
 from geotrain.units import PositiveBytes, PositiveFlops, PositiveRate
 
 Precision = Literal["bf16", "fp16", "fp32"]
@@ -25,6 +25,12 @@ class Gpu(Document):
     """Memory of one GPU."""
     memory_bandwidth: PositiveRate
     """Rate between the GPU and its memory."""
+    matmul: Number = Field(0.85, gt=0, le=1)
+    """Share of peak that the best matrix products reach when measured."""
+    nvlink: PositiveRate | None = None
+    """Rate to the other GPUs of its node, one direction; left out, exchanges among them take no time."""
+    nic: PositiveRate | None = None
+    """Its share of the node's network cards; `geotrain validate` takes it as the fabric."""
 
     def peak_flops(self, precision: Precision) -> float:
         """Peak FLOP/s at this precision; InputError where the GPU has no such unit."""

@@ -1,8 +1,8 @@
 """Bytes that one GPU of a stage holds.
 
-Activations follow Korthikanti et al. (2205.05198), equations 1 to 5, without the attention scores: fused attention
-never stores them. Per layer and token, in elements: layer-norm and linear inputs (2 + 2 hidden), query, key, value,
-attention output, feed-forward inner values; plus two masks of a byte. For GPT in 16 bit that is their 34 s b h.
+Activations follow Korthikanti et al. (2205.05198), equations 1 to 5; fused attention never stores scores. Per layer
+and token, in elements: layer-norm and linear inputs (2 + 2 hidden), query, key, value, attention output, feed-forward
+inner values; plus two masks of a byte. For GPT in 16 bit that is their 34 s b h.
 """
 
 from dataclasses import dataclass
@@ -66,16 +66,21 @@ def stage_memory(
     tokens = job.microbatch * job.sequence
     whole, split = _activation_elements(job.model)
     spread = tensor_parallel if sequence_parallel else 1
-    everything = layers * tokens * ((whole * size + 2 * job.model.hidden) / spread + split * size / tensor_parallel)
+    layer = tokens * ((whole * size + 2 * job.model.hidden) / spread + split * size / tensor_parallel)
+    full, layerwise, selective = (job.recompute == way for way in ("full", "layerwise", "selective"))
+    scores = _score_bytes(job) * tokens / tensor_parallel
+    everything = layers * (layer + (0.0 if selective else scores))
     logits = 4.0 * tokens * job.model.vocab / tensor_parallel if is_last else 0.0
     stage_input = boundary_bytes(job) / spread
-    full = job.recompute == "full"
+    kept = stage_input if full else max(layers * stage_input if layerwise else everything, stage_input)
+    # What is redone inside backward is there for one layer at a time.
+    one_layer = layer + scores if layerwise else scores if selective else 0.0
     return Memory(
         static_bytes=weights * (2 * size + optimizer_bytes(job)),
-        activation_bytes=stage_input if full else max(everything, stage_input),
+        activation_bytes=kept,
         weight_grad_bytes=layers * tokens * size * _weight_grad_elements(job.model) / tensor_parallel,
         recomputed_bytes=everything if full else 0.0,
-        workspace_bytes=logits + (everything if full else 0.0),
+        workspace_bytes=logits + (everything if full else one_layer if layers else 0.0),
     )
 
 
@@ -84,6 +89,12 @@ def _activation_elements(model: Model) -> tuple[float, float]:
     query, key_value = model.heads * model.head_dim, 2 * model.kv_heads * model.head_dim
     inner = (3 if model.activation == "swiglu" else 2) * model.ffn
     return 4.0 * model.hidden, float(query + key_value + query + inner)
+
+
+def _score_bytes(job: Job) -> float:
+    """Per layer and token: scores before and after softmax and a mask, unless fused attention never stores them."""
+    per_score = 2 * element_bytes(job) + 1
+    return float(per_score * job.model.heads * job.sequence) if job.attention == "unfused" else 0.0
 
 
 def _weight_grad_elements(model: Model) -> float:

@@ -1,12 +1,14 @@
 """Time, memory and bytes of one stage on its GPUs: formulas, each replaced by the job's profile where it has one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from geotrain.cost.efficiency import efficiency
+from geotrain.cluster import Gpu
+from geotrain.cost.efficiency import PassTimes, Rates, rule_of
 from geotrain.cost.flops import Flops, stage_flops
 from geotrain.cost.memory import Memory, boundary_bytes, element_bytes, optimizer_bytes, stage_memory, stage_parameters
+from geotrain.cost.work import Passes, Share
 from geotrain.plan import Plan
-from geotrain.workload import StageProfile
+from geotrain.workload import Recompute, StageProfile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +18,7 @@ class StageCost:
     forward_s: float
     recompute_s: float
     backward_s: float
-    """Both gradients, with whatever selective recompute adds."""
+    """Both gradients, with whatever selective or layerwise recompute adds."""
     weight_grad_s: float
     """The part of backward_s that a split backward may postpone."""
     flops: Flops
@@ -34,7 +36,8 @@ class StageCost:
 
 def stage_costs(plan: Plan) -> list[StageCost]:
     """Cost of every stage of the model, through all chunks."""
-    return [_stage_cost(plan, stage) for stage in range(len(plan.stages) * plan.interleave)]
+    share = Share.of(plan)
+    return [_stage_cost(plan, share, stage) for stage in range(len(plan.stages) * plan.interleave)]
 
 
 def transfer_bytes(plan: Plan) -> float:
@@ -43,26 +46,39 @@ def transfer_bytes(plan: Plan) -> float:
     return boundary_bytes(plan.job) if measured is None else measured
 
 
-def _stage_cost(plan: Plan, stage: int) -> StageCost:
+def pass_times(rates: Rates, layer: Passes, layers: float, ends: Passes, recompute: Recompute) -> PassTimes:
+    """Times of a stage by the formulas; layerwise recompute is part of backward."""
+    each = rates.pass_times(layer, launched=True)
+    if recompute == "layerwise":
+        each = replace(each, backward_s=each.backward_s + each.recompute_s, recompute_s=0.0)
+    return each.times(layers) + rates.pass_times(ends, launched=False)
+
+
+def update_s(share: Share, rates: Rates, gpu: Gpu, parameters: float) -> float:
+    """Optimizer: gradient and weight once, its state there and back."""
+    per_weight = 2 * element_bytes(share.job) + 2 * optimizer_bytes(share.job)
+    return parameters / share.tensor_parallel * per_weight / min(rates.memory, gpu.memory_bandwidth)
+
+
+def _stage_cost(plan: Plan, share: Share, stage: int) -> StageCost:
     job, chunks, slots = plan.job, plan.interleave, len(plan.stages)
     slot = stage % slots
     layers = plan.stages[slot].layers / chunks
     is_first, is_last = stage == 0, stage == slots * chunks - 1
     gpu = plan.datacenter_of(slot).gpu
+    rates = Rates.of(gpu, job.precision, rule_of(job))
     measured = job.profile.of_stage(slot)
-    flops = stage_flops(job, layers, is_last=is_last)
-    rate = gpu.peak_flops(job.precision) * plan.tensor_parallel * efficiency(job, plan.tensor_parallel)
-    forward, recompute, backward, weight_grad = _times(job.recompute == "selective", flops, rate, measured, chunks)
+    ends = share.ends(is_first=is_first, is_last=is_last)
+    times = _measured(pass_times(rates, share.layer, layers, ends, job.recompute), measured, chunks)
     parameters = stage_parameters(job, layers, is_first=is_first, is_last=is_last)
-    per_weight = 2 * element_bytes(job) + 2 * optimizer_bytes(job)
-    update = parameters / plan.tensor_parallel * per_weight / gpu.memory_bandwidth
+    update = update_s(share, rates, gpu, parameters)
     profile = job.profile
     return StageCost(
-        forward_s=forward,
-        recompute_s=recompute,
-        backward_s=backward,
-        weight_grad_s=weight_grad,
-        flops=flops,
+        forward_s=times.forward_s,
+        recompute_s=times.recompute_s,
+        backward_s=times.backward_s,
+        weight_grad_s=times.weight_grad_s,
+        flops=stage_flops(job, layers, is_last=is_last),
         parameters=parameters,
         memory=_memory(plan, layers, measured, is_first=is_first, is_last=is_last),
         gradient_bytes=_or(profile.gradient_bytes, parameters * element_bytes(job) * chunks) / chunks,
@@ -70,21 +86,19 @@ def _stage_cost(plan: Plan, stage: int) -> StageCost:
     )
 
 
-def _times(
-    selective: bool, flops: Flops, rate: float, measured: StageProfile, chunks: int
-) -> tuple[float, float, float, float]:
-    """Forward, recompute, backward, weight gradient. What is not measured keeps its proportion to what is."""
-    forward = flops.forward / rate
-    recompute = flops.recompute / rate
-    backward = (flops.input_gradient + flops.weight_gradient + (flops.attention if selective else 0.0)) / rate
-    weight_share = flops.weight_gradient / rate / backward if backward else 0.5
+def _measured(formula: PassTimes, measured: StageProfile, chunks: int) -> PassTimes:
+    """What is not measured keeps its proportion to what is."""
+    forward, recompute, backward = formula.forward_s, formula.recompute_s, formula.backward_s
+    weight_share = formula.weight_grad_s / backward if backward else 0.5
     if measured.forward_s is not None:
         scale = measured.forward_s / chunks / forward if forward else 1.0
         forward, recompute, backward = measured.forward_s / chunks, recompute * scale, backward * scale
     recompute = _or(measured.recompute_s, recompute * chunks) / chunks
     backward = _or(measured.backward_s, backward * chunks) / chunks
     weight_grad = _or(measured.weight_grad_s, backward * weight_share * chunks) / chunks
-    return forward, recompute, backward, min(weight_grad, backward)
+    return PassTimes(
+        forward_s=forward, recompute_s=recompute, backward_s=backward, weight_grad_s=min(weight_grad, backward)
+    )
 
 
 def _memory(plan: Plan, layers: float, measured: StageProfile, *, is_first: bool, is_last: bool) -> Memory:

@@ -5,7 +5,10 @@ from geotrain.reports.comparison import Comparison, ComparisonRow, compared, com
 from geotrain.reports.html import html_report
 from geotrain.reports.machine import result_json
 from geotrain.reports.perfetto import perfetto_trace, write_perfetto
+from geotrain.reports.robustness import spread_json, spread_table
+from geotrain.reports.scatter import validation_svg
 from geotrain.reports.summary import summary_table
+from geotrain.reports.validation import validation_json, validation_table
 
 __all__ = [
     "Comparison",
@@ -17,6 +20,11 @@ __all__ = [
     "html_report",
     "perfetto_trace",
     "result_json",
+    "spread_json",
+    "spread_table",
     "summary_table",
+    "validation_json",
+    "validation_svg",
+    "validation_table",
     "write_perfetto",
 ]

@@ -39,7 +39,7 @@ def stacked_bar(
     )
 
 
-_STYLE = """
+STYLE = """
 svg { background: #ffffff; font-family: system-ui, sans-serif; }
 text { fill: #1b1f24; font-size: 14px; }
 .quiet { fill: #57606a; font-size: 12px; }
@@ -85,7 +85,7 @@ def comparison_svg(rows: Sequence[ComparisonRow]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_WIDTH} {height}" '
         f'width="{_WIDTH}" height="{height}"><title>Step time by schedule, connections and sharing</title>'
-        f"<desc>{escape(said)}</desc><style>{_STYLE}</style>{''.join(body)}</svg>\n"
+        f"<desc>{escape(said)}</desc><style>{STYLE}</style>{''.join(body)}</svg>\n"
     )
 
 

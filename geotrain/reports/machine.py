@@ -6,6 +6,7 @@ from typing import Any
 
 from geotrain.reports.tracks import wan_rows
 from geotrain.simulation.result import LinkUse, Result, StageMemory
+from geotrain.timeline import Timeline
 
 
 def result_json(result: Result) -> dict[str, Any]:
@@ -35,9 +36,18 @@ def result_json(result: Result) -> dict[str, Any]:
         },
         "cost_per_billion_tokens": float(result.cost_per_billion_tokens),
         "num_spans": {"actions": len(timeline.actions), "transfers": len(timeline.transfers)},
+        "stage_span_s": _stage_spans(timeline),
+        "gains": [{"idea": gain.idea, "step_time_s": float(gain.step_s)} for gain in result.gains],
         "inter_dc_time_s": inter,
         "intra_dc_time_s": intra,
     }
+
+
+def _stage_spans(timeline: Timeline) -> list[float]:
+    """Per stage: from its first action's start to its last one's end, in any pipeline."""
+    stage = timeline.actions.stage % timeline.num_stages
+    first = [float(timeline.actions.start_s[stage == s].min()) for s in range(timeline.num_stages)]
+    return [float(end - start) for start, end in zip(first, timeline.reduce_start_s, strict=True)]
 
 
 def _memory(memory: StageMemory) -> dict[str, float]:

@@ -24,6 +24,7 @@ def _check_pipeline(slots: list[list[Action]], shape: Shape) -> None:
         _check_whole(slot, actions, shape)
         _check_own_order(slot, actions, shape)
         _check_room(slot, actions, shape)
+        _check_workspace(slot, actions)
     _check_progress(slots, shape)
 
 
@@ -91,6 +92,21 @@ def _check_room(slot: int, actions: list[Action], shape: Shape) -> None:
                 f"slot {slot}, position {position}: {action} makes {held} microbatches in flight, "
                 f"there is room for {shape.room[slot]}"
             )
+
+
+def _check_workspace(slot: int, actions: list[Action]) -> None:
+    """What recompute brings back fills the workspace until its backward."""
+    recomputed: Action | None = None
+    for position, action in enumerate(actions):
+        if action.kind == Kind.R:
+            if recomputed is not None:
+                raise ScheduleError(
+                    f"slot {slot}, position {position}: {action} comes before the backward of {recomputed}, "
+                    "and there is room to recompute one microbatch at a time"
+                )
+            recomputed = action
+        elif action.kind in _BACKWARDS and recomputed == action._replace(kind=Kind.R):
+            recomputed = None
 
 
 def _check_progress(slots: list[list[Action]], shape: Shape) -> None:

@@ -1,7 +1,8 @@
 """The Plan on a virtual clock."""
 
 from geotrain.simulation.compare import Variant, choices, try_out
+from geotrain.simulation.jitter import DISTRIBUTIONS, Jitter, Spread, spread
 from geotrain.simulation.result import Result
-from geotrain.simulation.simulate import simulate
+from geotrain.simulation.simulate import run, simulate
 
-__all__ = ["Result", "Variant", "choices", "simulate", "try_out"]
+__all__ = ["DISTRIBUTIONS", "Jitter", "Result", "Spread", "Variant", "choices", "run", "simulate", "spread", "try_out"]

@@ -17,6 +17,7 @@ from geotrain.errors import DoesNotFitError, InputError
 from geotrain.plan import ScheduleName
 from geotrain.schedule import Orders, Patience, Rules, candidates
 from geotrain.simulation.bound import lower_bound
+from geotrain.simulation.jitter import Jitter, spread
 from geotrain.simulation.play import Played
 from geotrain.simulation.problem import BACKWARD, FORWARD, Problem
 from geotrain.simulation.result import Gain
@@ -46,8 +47,11 @@ class Found:
     gains: tuple[Gain, ...]
 
 
-def auto(problem: Problem, poolings: Poolings, spans: float = SPANS) -> Found:
-    """The best schedule found, with any of those choices of boundaries to pool; DoesNotFitError if there is none."""
+def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, spans: float = SPANS) -> Found:
+    """The best schedule found, with any of those choices of boundaries to pool; DoesNotFitError if there is none.
+
+    With `robust`, the one of the best few whose 95th percentile under that variation is lowest.
+    """
     search = Search(problem, spans)
     ideal = int(problem.ticks(lower_bound(problem).total_s))
     gains: list[Gain] = []
@@ -55,14 +59,20 @@ def auto(problem: Problem, poolings: Poolings, spans: float = SPANS) -> Found:
         run()
         step_ticks = _best(search).step_ticks
         gains.append(Gain(idea=idea, step_s=float(problem.seconds(np.array(step_ticks)))))
-        if search.spans_left <= 0 or step_ticks <= ideal:
+        if search.spans_left <= 0 or (step_ticks <= ideal and robust is None):
             break
-    best = _best(search)
-    if isinstance(best.schedule, Rules):
-        # As fixed lists it is at least as fast: a list may recompute before the gradient has set out.
-        search.try_out(best.orders(), best.wiring.pooled)
-        best = search.board(best.wiring.pooled).play(_best(search).orders())
-    return Found(played=best, gains=tuple(gains))
+    if robust is None:
+        chosen = _listed(search, _best(search))
+    else:
+        good = [_listed(search, search.board(pooled).play(schedule)) for _, schedule, pooled in search.good]
+        chosen = min(good, key=lambda played: spread(played, robust).p95_s)
+        gains.append(Gain(idea="robustness", step_s=float(problem.seconds(np.array(chosen.step_ticks)))))
+    return Found(played=chosen, gains=tuple(gains))
+
+
+def _listed(search: Search, played: Played) -> Played:
+    """The same as fixed lists: at least as fast, as a list may recompute before the gradient has set out."""
+    return search.board(played.wiring.pooled).play(played.orders())
 
 
 def _best(search: Search) -> Played:

@@ -10,6 +10,7 @@ A floor is the time before a resource can first be used, what it must do, and th
 Any schedule may pool a cell's pairs, split backward and recompute while it waits, so the floors assume all of that.
 """
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -82,14 +83,33 @@ class _Floors:
         return np.asarray(around)
 
     @cached_property
-    def rounds(self) -> tuple[Ints, Ints]:
-        """Per stage: rounds before the last that memory forces, and microbatches in the last."""
+    def rounds(self) -> list[tuple[Ints, Ints, Floats]]:
+        """Per stage: rounds before the last that memory forces, microbatches in the last, and how long a round takes.
+
+        Twice: for what is held from F to I, and for what is held from F to W.
+        """
         microbatches = self.problem.plan.num_microbatches
         if len(self.forward) > self.slots:  # chunks share a slot's memory in ways that rounds do not describe
-            return np.zeros(len(self.forward), dtype=np.int64), np.full(len(self.forward), microbatches)
-        room = np.minimum(np.array(self.problem.shape.room), microbatches)
-        before = (microbatches - 1) // room
-        return before, microbatches - before * room
+            return []
+        rooms = [(np.array(self.problem.shape.room), self.trip)]
+        if not self.problem.shape.recompute:
+            rooms.append((self._room_until_w(), self.trip + self.weight_grad))
+        rounds = []
+        for room, length in rooms:
+            size = np.minimum(room, microbatches)
+            before = (microbatches - 1) // size
+            rounds.append((before, microbatches - before * size, length))
+        return rounds
+
+    def _room_until_w(self) -> Ints:
+        """Per stage: microbatches that can be between the start of their F and the end of their W."""
+        rooms = []
+        for cost, available in zip(self.problem.costs, self.problem.available_bytes, strict=True):
+            memory = cost.memory
+            kept = min(memory.weight_grad_bytes, memory.activation_bytes)
+            others = (available - memory.activation_bytes) / kept if kept else math.inf
+            rooms.append(1 + int(min(others + 1e-9, self.problem.plan.num_microbatches)))
+        return np.array(rooms)
 
     def _from_rounds(self, stage: int, ready: float, each: float, home: float) -> tuple[float, bool]:
         """Floor of a resource at or behind `stage`, and whether memory is part of it.
@@ -97,13 +117,14 @@ class _Floors:
         `ready` is when the first microbatch can reach it, `each` what it does for one, `home` the least from its last
         work to the end of the last input gradient on stage 0.
         """
-        microbatches = self.problem.plan.num_microbatches
-        plain = ready + microbatches * each + home + self.tail[0]
-        before, last = (numbers[: stage + 1] for numbers in self.rounds)
-        limited = before * self.trip[: stage + 1] + ready + last * each + home
-        limited = limited - self.back[: stage + 1] + self.tail[: stage + 1]
-        worst = float(limited.max())
-        return max(plain, worst), worst > plain * (1 + 1e-12)
+        plain = ready + self.problem.plan.num_microbatches * each + home + float(self.tail[0])
+        total = plain
+        upstream = slice(stage + 1)
+        for before, last, length in self.rounds:
+            limited = before[upstream] * length[upstream] + ready + last[upstream] * each + home
+            limited = limited - self.back[upstream] + self.tail[upstream]
+            total = max(total, float(limited.max()))
+        return total, total > plain * (1 + 1e-12)
 
     def of_slots(self) -> list[tuple[float, str]]:
         """Compute, and one microbatch's way."""

@@ -11,7 +11,15 @@ are named below, because the compiler is quick with those and slow with many var
 import numpy as np
 from numba import njit
 
-from geotrain.action import KIND_MASK, MICROBATCH_MASK, MICROBATCH_SHIFT, PIPELINE_SHIFT, STAGE_MASK, STAGE_SHIFT
+from geotrain.action import (
+    KIND_MASK,
+    MICROBATCH_MASK,
+    MICROBATCH_SHIFT,
+    PIPELINE_FREE,
+    PIPELINE_SHIFT,
+    STAGE_MASK,
+    STAGE_SHIFT,
+)
 from geotrain.network.maxmin import max_min_rates
 
 F, R, B, I, W = 0, 1, 2, 3, 4  # noqa: E741
@@ -169,11 +177,10 @@ def _ruled(stages, slots, marks, q, stage, base, num_microbatches, split, now):
 
 
 @njit(cache=True, error_model="numpy")
-def _start(stages, slots, q, code, now):
-    """Slot q begins the action; returns when it will end."""
+def _start(stages, slots, q, code, now, end):
+    """Slot q begins the action that will end then."""
     kind = code & KIND_MASK
     stage = code >> STAGE_SHIFT & STAGE_MASK
-    end = now + stages[DURATION + kind, stage]
     slots[q, RUNNING] = code
     slots[q, NEXT] += 1
     slots[q, LAST] = end
@@ -196,7 +203,16 @@ def _start(stages, slots, q, code, now):
         slots[q, DONE_B] += 1
         if stage > 0 and q > 0:
             slots[q - 1, COMING_B] = end + stages[OCCUPANCY + BACKWARD, stage] + stages[LATENCY + BACKWARD, stage]
-    return end
+
+
+@njit(cache=True, error_model="numpy")
+def _stretched(ticks, factors, row, code, num_stages, num_microbatches):
+    """Ticks times the factor of this (pipeline, stage, microbatch); as they are where nothing varies."""
+    if factors.shape[1] == 0:
+        return ticks
+    place = (code >> PIPELINE_SHIFT) * num_stages + (code >> STAGE_SHIFT & STAGE_MASK)
+    x = place * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+    return np.int64(ticks * factors[row, x] + 0.5)
 
 
 @njit(cache=True, error_model="numpy")
@@ -267,6 +283,8 @@ def play(
     hop_bytes,  # [direction, stage] bytes per pair, for channels on a link
     order,  # packed actions, all slots' lists one after another (NEXT to STOP); empty: the slots follow rules
     split,  # rules: backward in two parts, I and W
+    action_factor,  # [kind, (pipeline * stages + stage) * microbatches + microbatch] varies durations; or no columns
+    transfer_factor,  # [direction, the same] varies occupancies; or no columns
 ):
     """Play one step: actions [code, start, end], transfers [code | direction, start, end, arrival].
 
@@ -302,11 +320,15 @@ def play(
             else:
                 code = _ruled(stages, slots, marks, q, q - k * num_slots, base, num_microbatches, split, now)
             if code >= 0:
-                end = _start(stages, slots, q, code, now)
+                code |= k << PIPELINE_SHIFT
+                kind = code & KIND_MASK
+                lasts = stages[DURATION + kind, code >> STAGE_SHIFT & STAGE_MASK]
+                end = now + _stretched(lasts, action_factor, kind, code, num_stages, num_microbatches)
+                _start(stages, slots, q, code & PIPELINE_FREE, now, end)
                 _push(heap, count, end, q << 2 | SLOT_DONE)
                 a = count[ACTIONS]
                 count[ACTIONS] = a + 1
-                actions[0, a] = k << PIPELINE_SHIFT | code
+                actions[0, a] = code
                 actions[1, a] = now
                 actions[2, a] = end
         count[WAKING] = 0
@@ -330,10 +352,15 @@ def play(
                 if link >= 0:
                     channels[g, ON_WIRE] = t
                     flows[g, LEFT] = hop_bytes[direction, stage]
+                    if transfer_factor.shape[1] > 0:
+                        x = (k * num_stages + stage) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+                        flows[g, LEFT] *= transfer_factor[direction, x]
                     flows[g, RATE] = 0.0
                     links[link, CHANGED] = 1
                     continue
-                channels[g, FREE_AT] = now + stages[OCCUPANCY + direction, stage]
+                lasts = stages[OCCUPANCY + direction, stage]
+                lasts = _stretched(lasts, transfer_factor, direction, code, num_stages, num_microbatches)
+                channels[g, FREE_AT] = now + lasts
                 arrival = channels[g, FREE_AT] + stages[LATENCY + direction, stage]
                 transfers[2, t] = channels[g, FREE_AT]
                 transfers[3, t] = arrival
@@ -397,7 +424,9 @@ def play(
                 t = count[TRANSFERS]
                 count[TRANSFERS] = t + 1
                 begin = max(now, channels[g, FREE_AT])
-                channels[g, FREE_AT] = begin + stages[OCCUPANCY + direction, stage]
+                lasts = stages[OCCUPANCY + direction, stage]
+                lasts = _stretched(lasts, transfer_factor, direction, code, num_stages, num_microbatches)
+                channels[g, FREE_AT] = begin + lasts
                 transfers[0, t] = code
                 transfers[1, t] = begin
                 transfers[2, t] = channels[g, FREE_AT]

@@ -19,7 +19,7 @@ from geotrain.schedule import Orders, Schedule
 from geotrain.simulation import kernel
 from geotrain.simulation.problem import Problem
 from geotrain.simulation.wiring import Wiring
-from geotrain.timeline import Actions, Ints, Timeline, Transfers
+from geotrain.timeline import Actions, Floats, Ints, Timeline, Transfers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +100,26 @@ class Played:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Variation:
+    """Factors by which single actions and transfers take longer or shorter than planned."""
+
+    actions: Floats
+    """[kind, (pipeline * stages + stage) * microbatches + microbatch]"""
+    transfers: Floats
+    """[direction, the same]"""
+
+
+STEADY = Variation(actions=np.zeros((len(Kind), 0)), transfers=np.zeros((2, 0)))
+"""All as planned."""
+
+
 class Board:
     """A problem with its wiring laid out once, to play many schedules on."""
 
-    def __init__(self, problem: Problem, pooled: frozenset[int]) -> None:
+    def __init__(self, problem: Problem, pooled: frozenset[int], *, alike: bool = True) -> None:
         self.problem = problem
-        self.wiring = Wiring(problem, pooled)
+        self.wiring = Wiring(problem, pooled, alike)
         shape = problem.shape
         channel, occupancy, latency, self._hop_bytes = self.wiring.hop_rows()
         hops_of_channel = np.bincount(channel[channel >= 0], minlength=1)
@@ -129,7 +143,12 @@ class Board:
         actions = self.wiring.num_pipelines * shape.num_microbatches * shape.num_model_stages * kinds
         return actions + self._num_transfers
 
-    def play(self, schedule: Schedule) -> Played:
+    @property
+    def num_places(self) -> int:
+        """(pipeline, stage, microbatch)es that are simulated."""
+        return self.wiring.num_pipelines * self.problem.shape.num_model_stages * self.problem.shape.num_microbatches
+
+    def play(self, schedule: Schedule, variation: Variation = STEADY) -> Played:
         """Play the schedule; ScheduleError if its slots wait for each other."""
         shape, pipelines = self.problem.shape, self.wiring.num_pipelines
         self._stages[kernel.HELD : kernel.HELD + 5] = self._held[schedule.split]
@@ -156,6 +175,8 @@ class Board:
             self._hop_bytes,
             order,
             int(schedule.split),
+            variation.actions,
+            variation.transfers,
         )
         if actions.shape[1] != num_actions:
             raise ScheduleError(

@@ -13,6 +13,7 @@ _SETUP_SPANS = 1_500
 _EXHAUSTIVE_SPANS = 1_500_000
 """Up to here every schedule is tried with every pooling; beyond, only the best few are."""
 _SHORTLIST = 3
+_GOOD = 12
 
 Score = tuple[int, int, int]
 
@@ -27,6 +28,8 @@ class Search:
         self.problem = problem
         self.spans_left = spans
         self.best: Played | None = None
+        self.good: list[tuple[Score, Schedule, frozenset[int]]] = []
+        """The best few that differ, best first."""
         self._boards: dict[frozenset[int], Board] = {}
 
     def board(self, pooled: frozenset[int]) -> Board:
@@ -44,9 +47,12 @@ class Search:
         self.spans_left -= played.actions.shape[1] + played.transfers.shape[1] + _SETUP_SPANS
         if not fits(played):
             return None
-        if self.best is None or score(played) < score(self.best):
+        result = score(played)
+        if self.best is None or result < score(self.best):
             self.best = played
-        return score(played)
+        if all(result != other for other, _, _ in self.good):
+            self.good = sorted([*self.good, (result, schedule, pooled)], key=lambda entry: entry[0])[:_GOOD]
+        return result
 
     def try_all(
         self, schedules: Iterable[Schedule], poolings: Sequence[frozenset[int]], *, whatever_it_costs: bool = False

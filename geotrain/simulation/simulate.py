@@ -7,10 +7,11 @@ from geotrain.plan import Plan
 from geotrain.schedule import candidates, pooling_choices
 from geotrain.simulation.auto import auto
 from geotrain.simulation.bound import lower_bound
+from geotrain.simulation.jitter import Jitter
 from geotrain.simulation.metrics import measure
 from geotrain.simulation.play import Played
 from geotrain.simulation.problem import Problem
-from geotrain.simulation.result import Result
+from geotrain.simulation.result import Gain, Result
 from geotrain.simulation.search import Search
 from geotrain.units import format_bytes
 
@@ -20,15 +21,21 @@ _THOROUGH = 10_000
 
 def simulate(plan: Plan) -> Result:
     """Play one step of the plan; InputError where it cannot be played or does not fit."""
+    return run(plan)[1]
+
+
+def run(plan: Plan, *, robust: Jitter | None = None) -> tuple[Played, Result]:
+    """Play one step of the plan, and its figures; with `robust`, auto looks for a low 95th percentile."""
     problem = Problem(plan)
+    gains: tuple[Gain, ...] = ()
     if plan.schedule == "auto":
-        found = auto(problem, poolings(problem))
+        found = auto(problem, poolings(problem), robust=robust)
         played, gains = found.played, found.gains
     else:
-        played, gains = best_play(problem), ()
+        played = best_play(problem)
     result = measure(played, lower_bound(problem), gains)
     check_memory(result)
-    return result
+    return played, result
 
 
 def best_play(problem: Problem) -> Played:

@@ -19,11 +19,14 @@ class Wiring:
     problem: Problem
     pooled: frozenset[int]
     """Boundaries of slot stages at which a cell's pairs take turns together."""
+    alike: bool = True
+    """All pipelines do the same in the same time."""
 
-    @property
+    @cached_property
     def num_pipelines(self) -> int:
-        """Pipelines to simulate. Those that share nothing, or share a link evenly, all do the same: one will do."""
-        return self.problem.plan.pipelines_per_cell if any(map(self.is_pooled, self.problem.hops)) else 1
+        """Pipelines to simulate. Alike ones that share nothing, or share a link evenly, need only one."""
+        together = not self.alike or any(map(self.is_pooled, self.problem.hops))
+        return self.problem.plan.pipelines_per_cell if together else 1
 
     @property
     def copies(self) -> int:

@@ -9,9 +9,10 @@ from geotrain.cluster.gpu import Precision
 from geotrain.files import Document, Number, Whole
 from geotrain.units import Bytes, Seconds
 from geotrain.workload.catalog import MODELS, find_model
+from geotrain.workload.efficiency import Efficiency
 from geotrain.workload.model import Model
 
-Recompute = Literal["full", "selective", "none"]
+Recompute = Literal["full", "layerwise", "selective", "none"]
 Optimizer = Literal["adam", "sgd"]
 
 
@@ -92,10 +93,13 @@ class Job(Document):
     """Samples per step over all pipelines; or give microbatches."""
     precision: Precision = "bf16"
     recompute: Annotated[Recompute, BeforeValidator(_recompute, json_schema_input_type=bool | Recompute)] = "full"
-    """full (true): keep a stage's input only; selective: redo attention scores; none (false): keep all."""
+    """full (true): keep a stage's input only; layerwise: each layer's input, redone inside backward; selective: redo
+    attention scores; none (false): keep all."""
+    attention: Literal["fused", "unfused"] = "fused"
+    """unfused: attention scores go through the GPU's memory, as before FlashAttention."""
     optimizer: Optimizer = "adam"
-    efficiency: Number | None = Field(None, gt=0, le=1)
-    """Achieved share of peak, if known; replaces the built-in rule."""
+    efficiency: Annotated[Number, Field(gt=0, le=1)] | Efficiency | None = None
+    """Achieved share of peak, if known; or a rule that `geotrain validate --calibrate` wrote; else the built-in one."""
     profile: Profile = Profile.model_construct()
 
     @field_validator("sequence", mode="before")

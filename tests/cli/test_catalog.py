@@ -23,6 +23,9 @@ def test_json_has_the_same_in_si(geotrain):
         "fp32": 15.7e12,
         "memory_bytes": 32 * 2**30,
         "memory_bandwidth": 900e9,
+        "matmul": 0.85,
+        "nvlink": 150e9,
+        "nic": 12.5e9,
     }
     assert {model["name"]: model["parameters"] for model in catalog["models"]} == {
         name: model.parameters for name, model in MODELS.items()

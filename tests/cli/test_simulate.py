@@ -143,7 +143,7 @@ def test_a_schedule_that_holds_too_many_microbatches_says_how_many(geotrain, exa
     replace(example / "plan.yaml", "schedule: atlas", "schedule: gpipe")
     assert refused(geotrain) == (
         "schedule gpipe with 20 microbatches in flight on stage 0 needs 57.57 GiB per GPU, "
-        "a v100 in 'east' has 32 GiB: weights, gradients and optimizer 15.07 GiB, activations 42.5 GiB, workspace 0 B"
+        "the v100 in 'east' has 32 GiB: weights, gradients and optimizer 15.07 GiB, activations 42.5 GiB, workspace 0 B"
     )
 
 

@@ -111,6 +111,24 @@ def test_full_recompute_keeps_the_stage_input_and_brings_one_microbatch_back():
     )
 
 
+def test_layerwise_recompute_keeps_each_layers_input_and_brings_one_layer_back():
+    assert memory(make_job(recompute="layerwise"), 3) == Memory(
+        static_bytes=16 * 3 * GPT_LAYER,
+        activation_bytes=3 * 2 * TOKENS_BY_HIDDEN,
+        weight_grad_bytes=3 * 32 * TOKENS_BY_HIDDEN,
+        recomputed_bytes=0,
+        workspace_bytes=34 * TOKENS_BY_HIDDEN,
+    )
+
+
+def test_scores_that_are_not_fused_are_held_where_they_are_not_redone():
+    """Korthikanti et al. 2022, equation 1: 5 a s / h on top of 34, for s b h of each layer."""
+    scores = 5 * 32 * 4096 * 4096
+    none, selective = (memory(make_job(recompute=r, attention="unfused"), 2) for r in ("none", "selective"))
+    assert none.activation_bytes == 2 * (34 * TOKENS_BY_HIDDEN + scores)
+    assert (selective.activation_bytes, selective.workspace_bytes) == (2 * 34 * TOKENS_BY_HIDDEN, scores)
+
+
 def test_in_32_bit_only_the_masks_stay_a_byte():
     assert memory(make_job(recompute="none", precision="fp32"), 1).activation_bytes == (2 * 32 + 2) * TOKENS_BY_HIDDEN
 

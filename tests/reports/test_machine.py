@@ -27,6 +27,8 @@ def test_has_the_names_others_rely_on():
         "cost_per_step",
         "cost_per_billion_tokens",
         "num_spans",
+        "stage_span_s",
+        "gains",
         "inter_dc_time_s",
         "intra_dc_time_s",
     ]

@@ -25,7 +25,7 @@ PLAIN = shape(2, 2, room=[2, 2])
     [
         pytest.param(FUSED, RECOMPUTE, id="fused"),
         pytest.param(SPLIT, RECOMPUTE, id="split"),
-        pytest.param("0F0 0R0 0F1 0R1 0B0 0B1\n1F0 1B0 1F1 1B1", RECOMPUTE, id="recompute-early"),
+        pytest.param("0F0 0R0 0F1 0B0 0R1 0B1\n1F0 1B0 1F1 1B1", RECOMPUTE, id="recompute-early"),
         pytest.param("0F0 0F1 0B1 0B0\n1F0 1F1 1B1 1B0", PLAIN, id="no-recompute"),
         pytest.param("0F0 0F1 0B0 0I1 0W1\n1F0 1B0 1F1 1B1", PLAIN, id="some-split"),
         pytest.param("0F0 2F0 2B0 0B0\n1F0 3F0 3B0 1B0", shape(2, 1, chunks=2), id="chunks"),
@@ -213,3 +213,8 @@ def test_room_is_enough_exactly_when_the_peak_fits(schedule, limits: Shape, rand
         ScheduleError, match=rf"^slot {short}, position \d+: {short}F\d+ makes .* room for {needed[short]}$"
     ):
         check(orders, shape(limits.num_stages, limits.num_microbatches, recompute=limits.recompute, room=needed))
+
+
+def test_only_one_microbatch_is_recomputed_at_a_time():
+    with pytest.raises(ScheduleError, match=r"slot 0, position 3: 0R1 comes before the backward of 0R0"):
+        check(Orders.parse("0F0 0R0 0F1 0R1 0B0 0B1\n1F0 1B0 1F1 1B1"), RECOMPUTE)

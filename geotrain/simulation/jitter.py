@@ -1,0 +1,110 @@
+"""How a schedule stands up to variation: the same lists of actions, played many times with random times.
+
+All pipelines of the cell are played, and as many cells as there are up to a limit, because the all-reduce waits for
+the slowest of them. The same seed gives every schedule the same luck, so that schedules can be compared.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from geotrain.action import Kind
+from geotrain.schedule import Orders
+from geotrain.simulation.play import Board, Played, Variation
+from geotrain.timeline import Floats
+
+Distribution = Literal["normal", "lognormal", "heavy", "straggler"]
+DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
+_MOST_PIPELINES = 64
+_LEAST_FACTOR = 0.2
+_TAIL = 3.0
+"""Exponent of the heavy tail: a variance exists, a kurtosis does not."""
+_STRAGGLER = 8.0
+"""How many spreads the one slow slot of a step is slower than the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jitter:
+    """Random variation of a step. Factors have mean 1, but for the straggler's."""
+
+    compute: float
+    """Spread of an action's time, as a share of it."""
+    wan: float
+    """Spread of a transfer's time: half of the variance lasts for the step, half is each transfer's own."""
+    distribution: Distribution = "lognormal"
+    """normal; lognormal; heavy: a power-law tail; straggler: normal, and one slot of each step is slow throughout."""
+    samples: int = 200
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Step times under variation."""
+
+    jitter: Jitter
+    steady_s: float
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+
+
+def spread(played: Played, jitter: Jitter) -> Spread:
+    """Replay the schedule `samples` times."""
+    problem = played.problem
+    board = Board(problem, played.wiring.pooled, alike=False)
+    orders = played.orders()
+    steps = problem.seconds(np.array([_step(board, orders, jitter, sample) for sample in range(jitter.samples)]))
+    p50, p95, p99 = (float(q) for q in np.quantile(steps, (0.5, 0.95, 0.99)))
+    return Spread(
+        jitter=jitter,
+        steady_s=float(problem.seconds(np.array(played.step_ticks))),
+        mean_s=float(steps.mean()),
+        p50_s=p50,
+        p95_s=p95,
+        p99_s=p99,
+    )
+
+
+def _step(board: Board, orders: Orders, jitter: Jitter, sample: int) -> int:
+    """One step: every stage's all-reduce waits for the last of all pipelines."""
+    problem = board.problem
+    cells = max(1, min(problem.plan.cells, _MOST_PIPELINES // board.wiring.num_pipelines))
+    work_end = np.zeros(problem.shape.num_stages, dtype=np.int64)
+    for cell in range(cells):
+        luck = np.random.default_rng([jitter.seed, sample, cell])
+        work_end = np.maximum(work_end, board.play(orders, _variation(board, jitter, luck)).work_end)
+    reduce, update = problem.finish
+    return int((work_end + reduce + update).max())
+
+
+def _variation(board: Board, jitter: Jitter, luck: np.random.Generator) -> Variation:
+    shape, pipelines = board.problem.shape, board.wiring.num_pipelines
+    places = (pipelines, shape.num_model_stages, shape.num_microbatches)
+    actions = _factors(luck, jitter.distribution, jitter.compute, (len(Kind), *places))
+    if jitter.distribution == "straggler":
+        pipeline, slot = int(luck.integers(pipelines)), int(luck.integers(shape.num_stages))
+        actions[:, pipeline, slot :: shape.num_stages] *= 1 + _STRAGGLER * jitter.compute
+    half = jitter.wan / 2**0.5
+    lasting = _factors(luck, jitter.distribution, half, (2, pipelines, shape.num_model_stages, 1))
+    transfers = lasting * _factors(luck, jitter.distribution, half, (2, *places))
+    over_wan = np.zeros((2, 1, shape.num_model_stages, 1), dtype=np.bool_)
+    for hop in board.problem.hops:
+        over_wan[hop.direction, 0, hop.stage] = hop.own.crosses_wan
+    transfers = np.where(over_wan, transfers, 1.0)
+    return Variation(actions=actions.reshape(len(Kind), -1), transfers=transfers.reshape(2, -1))
+
+
+def _factors(luck: np.random.Generator, distribution: Distribution, sigma: float, size: tuple[int, ...]) -> Floats:
+    if sigma == 0:
+        return np.ones(size)
+    if distribution == "lognormal":
+        width = np.log1p(sigma**2) ** 0.5
+        return np.asarray(luck.lognormal(-(width**2) / 2, width, size))
+    if distribution == "heavy":
+        # A Pareto variable of exponent a has mean a/(a-1) and variance a/((a-1)^2 (a-2)); scaled to spread sigma.
+        deviation = (_TAIL / ((_TAIL - 1) ** 2 * (_TAIL - 2))) ** 0.5
+        centred = luck.pareto(_TAIL, size) + 1 - _TAIL / (_TAIL - 1)
+        return np.asarray(np.maximum(_LEAST_FACTOR, 1 + sigma * centred / deviation))
+    return np.asarray(np.maximum(_LEAST_FACTOR, luck.normal(1.0, sigma, size)))

@@ -1,0 +1,53 @@
+"""The same lists under random times."""
+
+import numpy as np
+import pytest
+
+from geotrain.plan import Plan
+from geotrain.simulation import DISTRIBUTIONS, Jitter, run, spread
+from geotrain.simulation.jitter import Distribution, _factors
+from tests.simulation.plans import make_plan
+
+
+def plan(schedule: str = "auto", cells: int = 1) -> Plan:
+    return make_plan(
+        forward=[1, 1, 1, 1], backward=[2, 2, 2, 2], occupancy=[None, 1.0, None], latency=[0, 4, 0],
+        microbatches=8, pipelines=2, sharing="temporal", schedule=schedule, cells=cells,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_factors_average_one_and_have_the_spread_asked_for(distribution: Distribution) -> None:
+    factors = _factors(np.random.default_rng(0), distribution, 0.05, (400_000,))
+    assert factors.mean() == pytest.approx(1, abs=1e-3)
+    assert factors.std() == pytest.approx(0.05, rel=0.05)
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("schedule", ["1f1b", "atlas", "auto"])
+def test_quantiles_are_in_order_and_repeat_with_the_seed(distribution: Distribution, schedule: str) -> None:
+    played, result = run(plan(schedule))
+    jitter = Jitter(compute=0.1, wan=0.2, distribution=distribution, samples=40)
+    varied = spread(played, jitter)
+    assert varied == spread(played, jitter)
+    assert varied.p50_s <= varied.p95_s <= varied.p99_s
+    assert varied.steady_s == result.step_time_s
+    assert varied != spread(played, Jitter(compute=0.1, wan=0.2, distribution=distribution, samples=40, seed=1))
+
+
+def test_no_variation_is_the_step_itself() -> None:
+    played, result = run(plan())
+    still = spread(played, Jitter(compute=0, wan=0, samples=10))
+    assert still.p50_s == still.p99_s == result.step_time_s
+
+
+def test_more_cells_wait_for_a_slower_slowest() -> None:
+    jitter = Jitter(compute=0.1, wan=0.1, samples=60)
+    few, many = (spread(run(plan("1f1b", cells=cells))[0], jitter) for cells in (1, 8))
+    assert many.p50_s > few.p50_s
+
+
+def test_robust_has_the_lower_p95() -> None:
+    jitter = Jitter(compute=0.2, wan=0.5, distribution="heavy", samples=60)
+    careless, careful = run(plan())[0], run(plan(), robust=jitter)[0]
+    assert spread(careful, jitter).p95_s <= spread(careless, jitter).p95_s
