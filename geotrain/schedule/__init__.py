@@ -8,7 +8,7 @@ from geotrain.schedule.checker import check
 from geotrain.schedule.gpipe import gpipe
 from geotrain.schedule.interleaved import interleaved
 from geotrain.schedule.one_f_one_b import one_f_one_b
-from geotrain.schedule.schedule import Orders, Patience, Rules, Schedule, Shape
+from geotrain.schedule.schedule import Orders, Patience, RecomputeWhen, Rules, Schedule, Shape
 from geotrain.schedule.varuna import varuna
 from geotrain.schedule.zero_bubble import zero_bubble, zero_bubble_2p
 
@@ -34,6 +34,7 @@ __all__ = [
     "SCHEDULES",
     "Orders",
     "Patience",
+    "RecomputeWhen",
     "Rules",
     "Schedule",
     "Shape",

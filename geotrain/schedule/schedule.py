@@ -6,7 +6,7 @@ Knows stages and microbatches; knows no seconds, no GPUs and no network.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -78,6 +78,9 @@ class Patience:
     f_before_b: float = math.inf
 
 
+RecomputeWhen = Literal["once-sent", "early", "after-forward"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """Work-conserving: an idle slot takes the first that is ready of backward, recompute, forward, weight gradient.
@@ -92,8 +95,17 @@ class Rules:
     hold: tuple[float, ...] = ()
     """With split, per slot: most microbatches' worth of memory held, counted from F to W."""
     patience: Patience = Patience()
-    eager: bool = False
-    """Recompute the next microbatch also before its gradient has set out, when nothing else can be done."""
+    recompute: RecomputeWhen = "once-sent"
+    """R of the next microbatch: once its gradient has set out; also before, if there is no forward to do; or whenever
+    there is no forward to do."""
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether what is known to be coming matters."""
+        patience = self.patience
+        return patience.f_before_b < 1 or (
+            (self.split or self.recompute != "once-sent") and min(patience.w_before_f, patience.w_before_b) < 1
+        )
 
 
 Schedule = Orders | Rules

@@ -15,13 +15,13 @@ import numpy as np
 from geotrain.action import KIND_MASK, PIPELINE_FREE, STAGE_SHIFT, Kind
 from geotrain.errors import DoesNotFitError, InputError
 from geotrain.plan import ScheduleName
-from geotrain.schedule import Orders, Patience, Rules, candidates
+from geotrain.schedule import Orders, Patience, RecomputeWhen, Rules, Schedule, candidates
 from geotrain.simulation.bound import lower_bound
 from geotrain.simulation.jitter import Jitter, spread
 from geotrain.simulation.play import Played
 from geotrain.simulation.problem import BACKWARD, FORWARD, Problem
 from geotrain.simulation.result import Gain
-from geotrain.simulation.search import Search
+from geotrain.simulation.search import Search, score
 from geotrain.timeline import Ints
 
 NAMED: tuple[ScheduleName, ...] = ("1f1b", "varuna", "zero-bubble", "zero-bubble-2p", "gpipe")
@@ -35,6 +35,12 @@ _PATIENCE = (
     Patience(w_before_f=0, w_before_b=1 / 32, f_before_b=1 / 2),
     Patience(w_before_f=0, w_before_b=0, f_before_b=0),
 )
+
+_RECOMPUTE: tuple[RecomputeWhen, ...] = ("once-sent", "early", "after-forward")
+_LISTED = 2
+"""Rules that are played as lists after each idea, of the best."""
+_STARTS = 5
+"""Schedules from which single actions are reordered."""
 
 Poolings = Sequence[frozenset[int]]
 
@@ -57,22 +63,36 @@ def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, 
     gains: list[Gain] = []
     for idea, run in _ideas(search, poolings):
         run()
+        if problem.shape.recompute:
+            _make_lists(search)
         step_ticks = _best(search).step_ticks
         gains.append(Gain(idea=idea, step_s=float(problem.seconds(np.array(step_ticks)))))
         if search.spans_left <= 0 or (step_ticks <= ideal and robust is None):
             break
+    good = [
+        _listed(search, schedule, pooled) for _, schedule, pooled in search.good[: _STARTS if robust is None else None]
+    ]
     if robust is None:
-        chosen = _listed(search, _best(search))
+        chosen = min(good, key=score)
     else:
-        good = [_listed(search, search.board(pooled).play(schedule)) for _, schedule, pooled in search.good]
         chosen = min(good, key=lambda played: spread(played, robust).p95_s)
         gains.append(Gain(idea="robustness", step_s=float(problem.seconds(np.array(chosen.step_ticks)))))
     return Found(played=chosen, gains=tuple(gains))
 
 
-def _listed(search: Search, played: Played) -> Played:
-    """The same as fixed lists: at least as fast, as a list may recompute before the gradient has set out."""
-    return search.board(played.wiring.pooled).play(played.orders())
+def _make_lists(search: Search) -> None:
+    """As fixed lists the best few recompute earlier, which may well change which of them is best."""
+    for _, schedule, pooled in search.good[:_LISTED]:
+        board = search.board(pooled)
+        if isinstance(schedule, Rules) and search.spans_left > _LISTED * board.num_spans:
+            search.spans_left -= board.num_spans
+            search.try_out(board.play(schedule).orders(), pooled)
+
+
+def _listed(search: Search, schedule: Schedule, pooled: frozenset[int]) -> Played:
+    """Played as fixed lists: at least as fast, as a list may recompute before the gradient has set out."""
+    board = search.board(pooled)
+    return board.play(board.play(schedule).orders())
 
 
 def _best(search: Search) -> Played:
@@ -85,15 +105,15 @@ def _ideas(search: Search, poolings: Poolings) -> Iterator[tuple[str, Callable[[
     """The ideas, in the order they are tried."""
     problem = search.problem
     families = _run_ahead(problem)
-    eager = (False, True) if problem.shape.recompute else (False,)
+    again = _RECOMPUTE if problem.shape.recompute else _RECOMPUTE[:1]
     hold = (math.inf,) * problem.shape.num_stages
     warm_up = [
-        Rules(ahead=ahead, patience=Patience(f_before_b=share), eager=early)
-        for ahead, share, early in product(families, (1.0, 0.5, 0.0), eager)
+        Rules(ahead=ahead, patience=Patience(f_before_b=share), recompute=when)
+        for ahead, share, when in product(families, (1.0, 0.5, 0.0), again)
     ]
     filling = [
-        Rules(ahead=ahead, split=True, hold=hold, patience=patience, eager=early)
-        for ahead, patience, early in product(families, _PATIENCE, eager)
+        Rules(ahead=ahead, split=True, hold=hold, patience=patience, recompute=when)
+        for ahead, patience, when in product(families, _PATIENCE, again)
     ]
     yield "best named schedule", lambda: _try_named(search, poolings)
     yield "extra warm-up ahead of slow hops", lambda: search.try_all(warm_up, poolings)
@@ -137,17 +157,22 @@ def _run_ahead(problem: Problem) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(families))
 
 
+def _best_rules(search: Search) -> tuple[Rules, frozenset[int]] | None:
+    """The best rules so far and the boundaries they pool; lists may be better, but are made for one way of pooling."""
+    for _, schedule, pooled in search.good:
+        if isinstance(schedule, Rules):
+            return schedule, pooled
+    return None
+
+
 def _flip_pooling(search: Search) -> None:
     """Pool or do not pool each boundary in turn, while that helps."""
-    improved = True
-    while improved:
-        improved = False
+    before = None
+    while search.spans_left > 0 and (best := _best_rules(search)) not in (None, before):
+        before = best
+        assert best is not None
         for boundary in search.problem.wan_boundaries:
-            if search.spans_left <= 0:
-                return
-            before = _best(search)
-            search.try_out(before.schedule, before.wiring.pooled ^ {boundary})
-            improved |= _best(search) is not before
+            search.try_out(best[0], best[1] ^ {boundary})
 
 
 def _tune_ahead(search: Search) -> None:
@@ -155,41 +180,46 @@ def _tune_ahead(search: Search) -> None:
     room = search.problem.shape.room
     width = len(room)
     while width >= 1:
-        improved = False
+        start = _best_rules(search)
         for first, change in product(range(0, len(room), width), (1, -1, 2, -2)):
-            best = _best(search)
-            if search.spans_left <= 0 or not isinstance(best.schedule, Rules):
+            best = _best_rules(search)
+            if search.spans_left <= 0 or best is None:
                 return
-            ahead = list(best.schedule.ahead)
+            rules, pooled = best
+            ahead = list(rules.ahead)
             for slot in range(first, min(first + width, len(room))):
                 ahead[slot] = max(1, min(room[slot], ahead[slot] + change))
-            search.try_out(replace(best.schedule, ahead=tuple(ahead)), best.wiring.pooled)
-            improved |= _best(search) is not best
-        if not improved:
+            search.try_out(replace(rules, ahead=tuple(ahead)), pooled)
+        if _best_rules(search) == start:
             width //= 2
 
 
 def _reorder(search: Search) -> None:
-    """Exchange neighbouring actions of a slot, while that helps."""
-    best = _best(search)
-    search.try_out(best.orders(), best.wiring.pooled)
+    """Exchange neighbouring actions of a slot, while that helps; from each of the best few found so far."""
+    starts = [search.board(pooled).play(schedule) for _, schedule, pooled in search.good[:_STARTS]]
+    for start in starts:
+        _improve(search, start.orders(), start.wiring.pooled)
+
+
+def _improve(search: Search, orders: Orders, pooled: frozenset[int]) -> None:
     shape = search.problem.shape
-    improved = True
+    best = search.try_out(orders, pooled)
+    improved = best is not None
     while improved:
         improved = False
-        lists = _best(search).orders().codes
-        for slot, codes in enumerate(lists):
+        for slot, codes in enumerate(orders.codes):
             if shape.recompute and slot % shape.num_stages == shape.num_stages - 1:
                 continue  # the last stage goes straight from F to its backward
             for place in range(len(codes) - 1):
+                changed = _exchanged(orders.codes[slot], place)
+                if changed is None:
+                    continue
                 if search.spans_left <= 0:
                     return
-                best = _best(search)
-                lists = best.schedule.codes if isinstance(best.schedule, Orders) else best.orders().codes
-                changed = _exchanged(lists[slot], place)
-                if changed is not None:
-                    search.try_out(Orders(codes=(*lists[:slot], changed, *lists[slot + 1 :])), best.wiring.pooled)
-                    improved |= _best(search) is not best
+                neighbour = Orders(codes=(*orders.codes[:slot], changed, *orders.codes[slot + 1 :]))
+                result = search.try_out(neighbour, pooled)
+                if result is not None and (best is None or result < best):
+                    orders, best, improved = neighbour, result, True
 
 
 def _exchanged(codes: Ints, place: int) -> Ints | None:

@@ -25,6 +25,7 @@ from geotrain.network.maxmin import max_min_rates
 F, R, B, I, W = 0, 1, 2, 3, 4  # noqa: E741
 FORWARD, BACKWARD = 0, 1
 NOTHING = -1
+ONCE_SENT, EARLY, AFTER_FORWARD = 0, 1, 2
 
 # What is played: rows of `stages`, one column per stage of the model (a slot may hold several).
 SLOT, RECOMPUTES = 0, 1
@@ -39,10 +40,9 @@ STAGE_ROWS = 18
 PIPELINE, LIMIT, AHEAD, NEXT, STOP = 0, 1, 2, 3, 4
 W_BEFORE_F, W_BEFORE_B, F_BEFORE_B = 5, 6, 7  # ticks by which the one may hold up the other, known to be coming
 RUNNING, DONE_F, DONE_R, DONE_B, DONE_W, UNITS, PEAK, AWAKE = 8, 9, 10, 11, 12, 13, 14, 15
-COMING_F, COMING_B = 16, 17  # when what the neighbours are making will be here
-FIRST, LAST = 18, 19  # start of its first action, end of its last
-EAGER = 20  # may recompute before the gradient has set out
-SLOT_COLUMNS = 21
+FIRST, LAST = 16, 17  # start of its first action, end of its last
+RECOMPUTE = 18  # when: ONCE_SENT, EARLY or AFTER_FORWARD
+SLOT_COLUMNS = 19
 
 # Channels: columns of `channels`, one row per pipeline and channel; a pooled one uses pipeline 0's.
 POOLED, LINK, PAIRS, FREE_AT, ON_WIRE, STIRRED, DUE, CALLED = 0, 1, 2, 3, 4, 5, 6, 7
@@ -138,7 +138,15 @@ def _listed(order, slots, marks, q, base, num_microbatches):
 
 
 @njit(cache=True, error_model="numpy")
-def _ruled(stages, slots, marks, q, stage, base, num_microbatches, split, now):
+def _expected(expected, direction, base, microbatch, num_microbatches):
+    """When that input of a stage will be here, as far as is known; 0 if nothing is."""
+    if expected.shape[1] == 0 or microbatch >= num_microbatches:
+        return 0
+    return expected[direction, base + microbatch]
+
+
+@njit(cache=True, error_model="numpy")
+def _ruled(stages, slots, marks, expected, q, stage, base, num_microbatches, split, now):
     """The first ready of backward, recompute, forward, weight gradient; always the lowest microbatch."""
     head = stage << STAGE_SHIFT
     base += stage * num_microbatches
@@ -151,18 +159,20 @@ def _ruled(stages, slots, marks, q, stage, base, num_microbatches, split, now):
         if units + stages[HELD + I, stage] <= limit or done_w == m:
             return head | m << MICROBATCH_SHIFT | I
         return head | done_w << MICROBATCH_SHIFT | W
-    if recomputes and slots[q, DONE_R] == m and m < num_microbatches and marks[base + m] & GRADIENT_SENT:
+    may_recompute = recomputes and slots[q, DONE_R] == m and m < slots[q, DONE_F]
+    if may_recompute and slots[q, RECOMPUTE] != AFTER_FORWARD and marks[base + m] & GRADIENT_SENT:
         if split and done_w < done_b and units + stages[HELD + R, stage] > limit:
             return head | done_w << MICROBATCH_SHIFT | W
         return head | m << MICROBATCH_SHIFT | R
     m = slots[q, DONE_F]
     room = m < num_microbatches and m - done_b < slots[q, AHEAD] and units + stages[HELD + F, stage] <= limit
-    coming_b, coming_f = slots[q, COMING_B], slots[q, COMING_F]
+    coming_b = _expected(expected, BACKWARD, base, done_b, num_microbatches)
+    coming_f = _expected(expected, FORWARD, base, m, num_microbatches)
     if room and (stage == 0 or marks[base + m] & ACTIVATION_HERE):
         until = now + stages[DURATION + F, stage]
         if coming_b <= now or until - coming_b <= slots[q, F_BEFORE_B]:
             return head | m << MICROBATCH_SHIFT | F
-    if slots[q, EAGER] and recomputes and slots[q, DONE_R] == done_b and done_b < m:
+    if may_recompute and slots[q, RECOMPUTE] != ONCE_SENT:
         until = now + stages[DURATION + R, stage]
         wait_f = room and coming_f > now and until - coming_f > slots[q, W_BEFORE_F]
         if not wait_f and units + stages[HELD + R, stage] <= limit:
@@ -190,9 +200,6 @@ def _start(stages, slots, q, code, now, end):
         slots[q, DONE_F] += 1
         slots[q, UNITS] += stages[HELD + F, stage]
         slots[q, PEAK] = max(slots[q, PEAK], slots[q, UNITS])
-        if stage < stages.shape[1] - 1 and q + 1 < len(slots):
-            # A neighbour that fills with W should know when this result can reach it.
-            slots[q + 1, COMING_F] = end + stages[OCCUPANCY + FORWARD, stage] + stages[LATENCY + FORWARD, stage]
     elif kind == R:
         slots[q, DONE_R] += 1
         slots[q, UNITS] += stages[HELD + R, stage]
@@ -201,8 +208,27 @@ def _start(stages, slots, q, code, now, end):
         slots[q, DONE_W] += 1
     else:
         slots[q, DONE_B] += 1
-        if stage > 0 and q > 0:
-            slots[q - 1, COMING_B] = end + stages[OCCUPANCY + BACKWARD, stage] + stages[LATENCY + BACKWARD, stage]
+
+
+@njit(cache=True, error_model="numpy")
+def _expect(stages, channels, expected, code, end, num_microbatches, num_channels):
+    """The neighbour should know when the result of an action that ends then can reach it."""
+    kind = code & KIND_MASK
+    stage = code >> STAGE_SHIFT & STAGE_MASK
+    k = code >> PIPELINE_SHIFT
+    direction = FORWARD if kind == F else BACKWARD
+    there = stage + 1 if kind == F else stage - 1
+    if kind in (R, W) or there < 0 or there == stages.shape[1]:
+        return
+    due = end
+    c = stages[CHANNEL + direction, stage]
+    if c >= 0:
+        g = k * num_channels + c
+        if channels[g, POOLED]:
+            g = c
+        due = max(end, channels[g, FREE_AT]) + stages[OCCUPANCY + direction, stage] + stages[LATENCY + direction, stage]
+    x = (k * stages.shape[1] + there) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+    expected[direction, x] = due
 
 
 @njit(cache=True, error_model="numpy")
@@ -283,6 +309,7 @@ def play(
     hop_bytes,  # [direction, stage] bytes per pair, for channels on a link
     order,  # packed actions, all slots' lists one after another (NEXT to STOP); empty: the slots follow rules
     split,  # rules: backward in two parts, I and W
+    foresight,  # rules: some action may not hold up another that is known to be coming
     action_factor,  # [kind, (pipeline * stages + stage) * microbatches + microbatch] varies durations; or no columns
     transfer_factor,  # [direction, the same] varies occupancies; or no columns
 ):
@@ -297,6 +324,7 @@ def play(
     actions = np.empty((3, num_actions), np.int64)
     transfers = np.empty((4, num_transfers), np.int64)
     marks = np.zeros(num_pipelines * num_stages * num_microbatches, np.uint8)
+    expected = np.zeros((2, len(marks) * foresight), np.int64)
     queue = np.empty((num_channels, num_pipelines, queue_places), np.int64)
     queued = np.zeros((num_channels, num_pipelines, 2), np.int64)  # head and tail
     heap = np.empty((len(slots) + num_transfers + 4 * len(channels) * (1 + len(links)) + 8, 2), np.int64)
@@ -318,13 +346,15 @@ def play(
             if static:
                 code = _listed(order, slots, marks, q, base, num_microbatches)
             else:
-                code = _ruled(stages, slots, marks, q, q - k * num_slots, base, num_microbatches, split, now)
+                code = _ruled(stages, slots, marks, expected, q, q - k * num_slots, base, num_microbatches, split, now)
             if code >= 0:
                 code |= k << PIPELINE_SHIFT
                 kind = code & KIND_MASK
                 lasts = stages[DURATION + kind, code >> STAGE_SHIFT & STAGE_MASK]
                 end = now + _stretched(lasts, action_factor, kind, code, num_stages, num_microbatches)
                 _start(stages, slots, q, code & PIPELINE_FREE, now, end)
+                if foresight:
+                    _expect(stages, channels, expected, code, end, num_microbatches, num_channels)
                 _push(heap, count, end, q << 2 | SLOT_DONE)
                 a = count[ACTIONS]
                 count[ACTIONS] = a + 1
@@ -365,6 +395,10 @@ def play(
                 transfers[2, t] = channels[g, FREE_AT]
                 transfers[3, t] = arrival
                 _push(heap, count, arrival, code << 2 | ARRIVED)
+                if foresight:
+                    there = stage + 1 if direction == FORWARD else stage - 1
+                    x = (k * num_stages + there) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+                    expected[direction, x] = arrival
                 if _next_in_line(channels, queued, g, c, num_pipelines, num_channels) < 0:
                     continue
             if channels[g, CALLED] == 0:

@@ -15,7 +15,7 @@ from geotrain.action import (
     Kind,
 )
 from geotrain.errors import ScheduleError
-from geotrain.schedule import Orders, Schedule
+from geotrain.schedule import Orders, Rules, Schedule
 from geotrain.simulation import kernel
 from geotrain.simulation.problem import Problem
 from geotrain.simulation.wiring import Wiring
@@ -175,6 +175,7 @@ class Board:
             self._hop_bytes,
             order,
             int(schedule.split),
+            int(isinstance(schedule, Rules) and schedule.looks_ahead),
             variation.actions,
             variation.transfers,
         )
@@ -199,7 +200,7 @@ class Board:
         slots = np.zeros((pipelines, num_slots, kernel.SLOT_COLUMNS), dtype=np.int64)
         slots[:, :, kernel.PIPELINE] = np.arange(pipelines)[:, None]
         slots[:, :, kernel.LIMIT] = problem.limits(schedule)
-        slots[:, :, [kernel.RUNNING, kernel.COMING_F, kernel.COMING_B, kernel.FIRST]] = kernel.NOTHING
+        slots[:, :, [kernel.RUNNING, kernel.FIRST]] = kernel.NOTHING
         slots[:, :, kernel.AWAKE] = 1
         if isinstance(schedule, Orders):
             lengths = np.array([len(codes) for codes in schedule.codes])
@@ -210,11 +211,14 @@ class Board:
             patience = schedule.patience
             forward, weight = problem.durations[Kind.F], problem.durations[Kind.W]
             slots[:, :, kernel.AHEAD] = schedule.ahead
-            slots[:, :, kernel.EAGER] = schedule.eager
+            slots[:, :, kernel.RECOMPUTE] = _RECOMPUTE[schedule.recompute]
             slots[:, :, kernel.W_BEFORE_F] = _share(patience.w_before_f, weight)
             slots[:, :, kernel.W_BEFORE_B] = _share(patience.w_before_b, weight)
             slots[:, :, kernel.F_BEFORE_B] = _share(patience.f_before_b, forward)
         return slots
+
+
+_RECOMPUTE = {"once-sent": kernel.ONCE_SENT, "early": kernel.EARLY, "after-forward": kernel.AFTER_FORWARD}
 
 
 def _share(share: float, duration: Ints) -> Ints:

@@ -1,6 +1,7 @@
 """Trying out schedules: the best so far, what may still be spent, and what fits."""
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 from geotrain.errors import InputError
 from geotrain.schedule import Orders, Schedule
@@ -11,8 +12,10 @@ from geotrain.simulation.problem import Problem
 _SETUP_SPANS = 1_500
 """What setting up one simulation costs, in spans."""
 _EXHAUSTIVE_SPANS = 1_500_000
-"""Up to here every schedule is tried with every pooling; beyond, only the best few are."""
+"""Up to here every schedule is tried with every pooling."""
 _SHORTLIST = 3
+_SHORT_SPANS = 12_000
+"""About as many spans as a step has on which schedules are ranked."""
 _GOOD = 12
 
 Score = tuple[int, int, int]
@@ -31,6 +34,7 @@ class Search:
         self.good: list[tuple[Score, Schedule, frozenset[int]]] = []
         """The best few that differ, best first."""
         self._boards: dict[frozenset[int], Board] = {}
+        self._short: Search | None = None
 
     def board(self, pooled: frozenset[int]) -> Board:
         """The problem, laid out with those boundaries pooled."""
@@ -57,29 +61,52 @@ class Search:
     def try_all(
         self, schedules: Iterable[Schedule], poolings: Sequence[frozenset[int]], *, whatever_it_costs: bool = False
     ) -> None:
-        """Try every schedule with every pooling; where that is too much, with the cheapest first and the best of those.
+        """Try every schedule with every pooling; where that is too much, rank them first on a step cut short.
 
-        Pipelines that pool nothing are simulated once for all, so a pooling costs as much as there are pipelines.
+        Pipelines that pool nothing are simulated once for all, so a pooling costs as much as there are pipelines: the
+        best few are tried without, and only the best of those with the others.
         """
         schedules = list(schedules)
-        cheapest = min(poolings, key=lambda pooled: (self.board(pooled).num_spans, poolings.index(pooled)))
         effort = len(schedules) * sum(self.board(pooled).num_spans for pooled in poolings)
-        if effort <= _EXHAUSTIVE_SPANS:
-            for schedule in schedules:
-                for pooled in poolings:
-                    self.try_out(schedule, pooled)
+        if effort <= _EXHAUSTIVE_SPANS or len(schedules) <= 1:
+            for schedule, pooled in product(schedules, poolings):
+                self.try_out(schedule, pooled)
             return
+        cheapest = min(poolings, key=lambda pooled: (self.board(pooled).num_spans, poolings.index(pooled)))
+        shortlist = self._ranked(self._cut_short(cheapest), schedules, cheapest, whatever_it_costs)[:_SHORTLIST]
+        for best in self._ranked(self, shortlist, cheapest, whatever_it_costs)[:1]:
+            for pooled in poolings:
+                if pooled != cheapest:
+                    self.try_out(best, pooled)
+
+    def _ranked(
+        self, search: "Search", schedules: Sequence[Schedule], pooled: frozenset[int], whatever_it_costs: bool
+    ) -> list[Schedule]:
+        """Those that fit, best first, as that search plays them; what it spends is spent here."""
         ranked = []
         for place, schedule in enumerate(schedules):
             if self.spans_left <= 0 and not whatever_it_costs:
                 break
-            result = self.try_out(schedule, cheapest)
+            before = search.spans_left
+            result = search.try_out(schedule, pooled)
+            if search is not self:
+                self.spans_left -= before - search.spans_left
+                search.spans_left = before
             if result is not None:
                 ranked.append((result, place))
-        for _, place in sorted(ranked)[:_SHORTLIST]:
-            for pooled in poolings:
-                if pooled != cheapest:
-                    self.try_out(schedules[place], pooled)
+        return [schedules[place] for _, place in sorted(ranked)]
+
+    def _cut_short(self, pooled: frozenset[int]) -> "Search":
+        """A search on the same plan with fewer microbatches, few enough to be quick."""
+        if self._short is None:
+            plan, spans = self.problem.plan, self.board(pooled).num_spans
+            fewer = max(4, plan.num_microbatches * _SHORT_SPANS // spans)
+            if fewer >= plan.num_microbatches:
+                self._short = self
+            else:
+                job = plan.job.model_copy(update={"microbatches": fewer, "global_batch": None})
+                self._short = Search(Problem(plan.model_copy(update={"job": job})), _SHORT_SPANS)
+        return self._short
 
 
 def score(played: Played) -> Score:
