@@ -75,6 +75,10 @@ def _large_steps() -> Iterator[Measurement]:
         unit="s",
         target=0.1,
     )
+    search = five_datacenters("auto", cells=12)
+    yield Measurement(
+        name="the same with auto, search included", value=best_of(2, lambda: simulate(search)), unit="s", target=2
+    )
     large = five_datacenters("atlas", cells=52, nodes=2500, gpus_per_node=8, tensor=8)
     yield Measurement(
         name=f"one step of {large.num_gpus} GPUs, atlas, with all figures",

@@ -13,6 +13,7 @@ from geotrain.cli._plan import PlanArgument, opened
 
 if TYPE_CHECKING:
     from geotrain.simulation import Result
+    from geotrain.simulation.exact import Exact
 
 
 def command(
@@ -26,6 +27,9 @@ def command(
     ] = None,
     robust: Annotated[
         bool, typer.Option("--robust", help="With schedule auto and --jitter: look for a low 95th percentile.")
+    ] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Also find the best possible step with a solver, for small plans.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -41,10 +45,12 @@ def command(
 
         geotrain simulate plan.yaml --schedule auto --jitter compute=5%,wan=10% --robust
 
+        geotrain simulate plan.yaml --schedule auto --exact
+
         geotrain simulate plan.yaml --json | jq .step_time_s
     """
     from geotrain.errors import InputError
-    from geotrain.reports import result_json, spread_json, spread_table, summary_table
+    from geotrain.reports import exact_json, exact_sentence, result_json, spread_json, spread_table, summary_table
     from geotrain.simulation import run, spread
 
     variation = None if jitter is None else parse_jitter(jitter)
@@ -53,10 +59,16 @@ def command(
         if robust and (variation is None or chosen.schedule != "auto"):
             raise InputError("--robust needs --jitter, to know against what, and the schedule auto")
         played, result = run(chosen, robust=variation if robust else None)
+        proof = solve_exactly(result) if exact else None
     varied = None if variation is None else spread(played, variation)
     written = write_files(result, trace=trace, report=report)
     if json:
-        print_json(result_json(result) | ({} if varied is None else {"jitter": spread_json(varied)}))
+        answer = result_json(result)
+        if varied is not None:
+            answer["jitter"] = spread_json(varied)
+        if proof is not None:
+            answer["exact"] = exact_json(proof, result)
+        print_json(answer)
         return
 
     from rich.console import Console
@@ -65,8 +77,22 @@ def command(
     console.print(summary_table(result))
     if varied is not None:
         console.print("", spread_table(varied), sep="\n")
+    if proof is not None:
+        console.print("", exact_sentence(proof, result), sep="\n")
     for line in written:
         typer.echo(line)
+
+
+def solve_exactly(result: Result) -> Exact:
+    """The best possible step of the plan, as far as half a minute goes."""
+    from geotrain.errors import InputError
+    from geotrain.simulation.problem import Problem
+
+    try:
+        from geotrain.simulation.exact import solve
+    except ImportError:
+        raise InputError("--exact needs OR-Tools: pip install 'geotrain[exact]'") from None
+    return solve(Problem(result.plan), hint_step_s=result.step_time_s)
 
 
 def write_files(result: Result, *, trace: Path | None, report: Path | None) -> list[str]:

@@ -5,6 +5,7 @@ from geotrain.reports.comparison import Comparison, ComparisonRow, compared, com
 from geotrain.reports.html import html_report
 from geotrain.reports.machine import result_json
 from geotrain.reports.perfetto import perfetto_trace, write_perfetto
+from geotrain.reports.proof import exact_json, exact_sentence
 from geotrain.reports.robustness import spread_json, spread_table
 from geotrain.reports.scatter import validation_svg
 from geotrain.reports.summary import summary_table
@@ -17,6 +18,8 @@ __all__ = [
     "comparison_json",
     "comparison_svg",
     "comparison_table",
+    "exact_json",
+    "exact_sentence",
     "html_report",
     "perfetto_trace",
     "result_json",

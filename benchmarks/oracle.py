@@ -1,0 +1,80 @@
+"""`auto` against the exact solver on random small cases: how far from the best possible, with proof.
+
+Up to four stages and six microbatches, one or two WAN hops, with and without a cap on microbatches in flight, with and
+without recompute, equal and unequal stages, one or two pipelines per cell.
+"""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.measurement import Measurement
+from geotrain.plan import Plan
+from geotrain.simulation import simulate
+from geotrain.simulation.exact import solve
+from geotrain.simulation.problem import Problem
+
+CASES = 240
+SECONDS = 20
+
+
+def small_plan(luck: random.Random) -> Plan:
+    """One random case; times in tenths of a millisecond, so that nothing is rounded."""
+    stages, microbatches = luck.randint(2, 4), luck.randint(2, 6)
+    crossing = set(luck.sample(range(stages - 1), luck.randint(1, min(2, stages - 1))))
+    place = [sum(boundary in crossing for boundary in range(stage)) for stage in range(stages)]
+    equal = luck.random() < 0.5
+    forward_ms = [1.0 if equal else luck.randint(5, 20) / 10 for _ in range(stages)]
+    links = [
+        {
+            "between": [f"dc{number}", f"dc{number + 1}"],
+            "rtt": luck.randint(0, 120) / 10 * 1e-3,
+            "pair_cap": 1e6 / (luck.randint(5, 40) / 10 * 1e-3),
+        }
+        for number in range(place[-1])
+    ]
+    stage = [
+        {
+            "forward_s": ms * 1e-3, "recompute_s": ms * 1e-3, "backward_s": 2 * ms * 1e-3, "weight_grad_s": ms * 1e-3,
+            "static_bytes": 0, "activation_bytes": 1, "weight_grad_bytes": 1, "workspace_bytes": 0,
+        }
+        for ms in forward_ms
+    ]  # fmt: skip
+    content: dict[str, Any] = {
+        "cluster": {
+            "datacenters": [{"name": f"dc{n}", "nodes": 16, "gpu": "a100-80gb"} for n in range(place[-1] + 1)],
+            "wan": {"links": links},
+        },
+        "job": {
+            "model": {"layers": stages, "hidden": 64, "heads": 2, "vocab": 100},
+            "sequence": 16,
+            "microbatches": microbatches,
+            "recompute": luck.random() < 0.4,
+            "profile": {"stage": stage, "boundary_bytes": 1e6, "gradient_bytes": 0, "optimizer_s": 0},
+        },
+        "stages": [{"dc": f"dc{n}", "layers": 1} for n in place],
+        "pipelines_per_cell": luck.choice([1, 1, 2]),
+        "schedule": "auto",
+        "max_in_flight": luck.choice(["auto", "auto", 2, 3, 4]),
+    }
+    return Plan.parse(content, source=Path("benchmark"))
+
+
+def run() -> Iterator[Measurement]:
+    """Ratios of auto's step to the solver's proven best, or to its bound where it could not prove one."""
+    luck = random.Random(0)
+    ratios, proven = [], 0
+    for _ in range(CASES):
+        plan = small_plan(luck)
+        found = simulate(plan).step_time_s
+        best = solve(Problem(plan), seconds=SECONDS, hint_step_s=found)
+        ratios.append(found / best.bound_s)
+        proven += best.optimal
+    words = f"auto over the exact solver, {CASES} small cases"
+    yield Measurement(name=f"{words}, proven", value=proven, unit="cases")
+    yield Measurement(name=f"{words}, equal", value=sum(r < 1 + 1e-9 for r in ratios), unit="cases")
+    yield Measurement(name=f"{words}, least", value=min(ratios), unit="x", target=1 - 1e-9, more_is_better=True)
+    yield Measurement(name=f"{words}, median", value=median(ratios), unit="x", target=1.03)
+    yield Measurement(name=f"{words}, worst", value=max(ratios), unit="x", target=1.1)
