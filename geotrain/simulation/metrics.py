@@ -156,8 +156,8 @@ def _network_waits(problem: Problem, timeline: Timeline) -> tuple[float, float]:
     idle_from[order] = free
 
     waits = {True: 0.0, False: 0.0}
-    dcs = np.array([problem.plan.stages[s].dc for s in range(timeline.num_stages)])
-    crosses = dcs[transfers.source] != dcs[transfers.target]
+    _, place = np.unique([stage.dc for stage in problem.plan.stages], return_inverse=True)
+    crosses = place[transfers.source] != place[transfers.target]
     forward = actions.kind == Kind.F
     back = (actions.kind == Kind.B) | (actions.kind == Kind.I)
     for backward, rows, step in ((False, np.flatnonzero(forward), 1), (True, np.flatnonzero(back), -1)):
@@ -172,6 +172,8 @@ def _network_waits(problem: Problem, timeline: Timeline) -> tuple[float, float]:
         neighbour = actions.stage[rows] + step
         inside = (neighbour >= 0) & (neighbour < num_stages)
         sent[here[inside] + step * microbatches] = actions.end_s[rows[inside]]
+        idle = actions.start_s[rows] > idle_from[rows]
+        rows, here = rows[idle], here[idle]
         waited = np.minimum(actions.start_s[rows], arrived[here]) - np.maximum(idle_from[rows], sent[here])
         waited = np.maximum(waited, 0.0)
         for wan in waits:
