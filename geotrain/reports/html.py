@@ -12,7 +12,7 @@ from string import Template
 
 from geotrain import __version__
 from geotrain.reports.gantt import gantt
-from geotrain.reports.html_sections import cards, links, memory, plan_details, stages, time_shares
+from geotrain.reports.html_sections import cards, links, memory, plan_details, search, stages, time_shares
 from geotrain.reports.words import headline, plan_sentence
 from geotrain.simulation.result import Result
 from geotrain.units import format_seconds
@@ -36,6 +36,7 @@ def html_report(result: Result) -> str:
         stages=stages(result),
         memory=memory(result),
         links=links(result),
+        search=search(result),
         plan=plan_details(result),
         version=escape(__version__),
         # `<` cannot end the element early when it is written as an escape.

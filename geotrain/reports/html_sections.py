@@ -5,7 +5,7 @@ from html import escape
 
 from geotrain.action import Kind
 from geotrain.reports.charts import Part, stacked_bar
-from geotrain.reports.words import Figure, datacenters, money, percent, plural, shares, used_of_limit
+from geotrain.reports.words import Figure, datacenters, gains, money, percent, plural, shares, used_of_limit
 from geotrain.simulation.result import Result
 from geotrain.units import format_bytes, format_rate, format_seconds, format_traffic
 
@@ -155,6 +155,15 @@ def links(result: Result) -> str:
             for link in result.links
         ),
     )
+
+
+def search(result: Result) -> str:
+    """What each idea of the search brought; nothing where no search was made."""
+    if not result.gains:
+        return ""
+    rows = table(["idea", "step", "x bound", "shorter by"], gains(result))
+    heading = '<h2 id="h-search">What each idea of the search brought</h2>'
+    return f'<section aria-labelledby="h-search">{heading}{rows}</section>'
 
 
 def plan_details(result: Result) -> str:

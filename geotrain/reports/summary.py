@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from geotrain.reports.textbars import bar, figure_table, stacked
-from geotrain.reports.words import headline, money, percent, plan_sentence, shares, used_of_limit
+from geotrain.reports.words import gains, headline, money, percent, plan_sentence, shares, used_of_limit
 from geotrain.simulation.result import Result, StageMemory
-from geotrain.units import format_rate, format_seconds, format_traffic
+from geotrain.units import format_rate, format_traffic
 
 _STYLES = {
     "forward": "black on bright_blue",
@@ -48,11 +48,8 @@ def _gains(result: Result) -> Table:
     table.add_column("idea")
     for column in ("step", "x bound", "shorter by"):
         table.add_column(column, justify="right", no_wrap=True)
-    before = result.gains[0].step_s
-    for gain in result.gains:
-        shorter = "" if gain is result.gains[0] else f"{1 - gain.step_s / before:.1%}"
-        table.add_row(gain.idea, format_seconds(gain.step_s), f"{gain.step_s / result.bound.total_s:.3f}", shorter)
-        before = gain.step_s
+    for row in gains(result):
+        table.add_row(*row)
     return table
 
 

@@ -147,3 +147,14 @@ def count(number: float) -> str:
 def plural(number: int, word: str, many: str = "") -> str:
     """1 stage, 2 stages."""
     return f"{number} {word if number == 1 else many or word + 's'}"
+
+
+def gains(result: Result) -> list[tuple[str, str, str, str]]:
+    """How the `auto` search came to its schedule: idea, step, multiple of the bound, shorter by."""
+    rows = []
+    before = None
+    for gain in result.gains:
+        shorter = "" if before is None else f"{1 - gain.step_s / before:.1%}"
+        rows.append((gain.idea, format_seconds(gain.step_s), f"{gain.step_s / result.bound.total_s:.3f}", shorter))
+        before = gain.step_s
+    return rows

@@ -63,7 +63,7 @@ def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, 
     gains: list[Gain] = []
     for idea, run in _ideas(search, poolings):
         run()
-        if problem.shape.recompute:
+        if gains and problem.shape.recompute:
             _make_lists(search)
         step_ticks = _best(search).step_ticks
         gains.append(Gain(idea=idea, step_s=float(problem.seconds(np.array(step_ticks)))))
@@ -116,6 +116,8 @@ def _ideas(search: Search, poolings: Poolings) -> Iterator[tuple[str, Callable[[
         for ahead, patience, when in product(families, _PATIENCE, again)
     ]
     yield "best named schedule", lambda: _try_named(search, poolings)
+    if problem.shape.recompute:
+        yield "recompute while waiting for the gradient", lambda: _make_lists(search)
     yield "extra warm-up ahead of slow hops", lambda: search.try_all(warm_up, poolings)
     yield "weight gradients fill the gaps", lambda: search.try_all(filling, poolings)
     if len(poolings) > 1:
