@@ -452,7 +452,7 @@ class _Model:
         parameters.random_seed = 0
         parameters.linearization_level = 0
         # Halve the range of the step while that is cheap: with a fine clock, raising the bound by ones takes for ever.
-        parameters.binary_search_num_conflicts = 1000
+        parameters.binary_search_num_conflicts = 10000
         parameters.max_deterministic_time = max(seconds, 0.0) * _DETERMINISTIC_S
         parameters.max_time_in_seconds = 4 * max(seconds, 0.0) + 1
         status = solver.solve(self.cp)
