@@ -43,8 +43,8 @@ _MOST_UNITS = 1 << 50
 """Longest horizon in units of the model's clock; a finer clock would be finer than the float that is handed back."""
 _PLENTY = float(1 << 40)
 """More microbatches' worth of memory than any GPU holds."""
-_DETERMINISTIC_S = 0.5
-"""The solver's own count of work that it does in about a second."""
+_SLACK = 1.3
+"""Steps up to so much longer than one that is known are looked at: the solver is lost if the range is too narrow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,29 +64,33 @@ class Exact:
     @property
     def gap(self) -> float:
         """How much shorter the step may still get, at most, as a share of the bound; 0 is proven."""
-        return self.step_s / self.bound_s - 1 if self.step_s > self.bound_s else 0.0
+        if self.step_s <= self.bound_s:
+            return 0.0
+        return self.step_s / self.bound_s - 1 if self.bound_s > 0 else math.inf
 
 
 def solve(problem: Problem, *, seconds: float = 30.0, hint_step_s: float | None = None) -> Exact:
     """The shortest step of all schedules, or the best that is found in about that time.
 
     Same input, same answer, unless the machine is so slow that the wall clock has to stop the solver.
-    `hint_step_s` is a step known to be possible; slower ones are not looked at.
+    `hint_step_s` is a step known to be possible; much slower ones are not looked at.
     """
     poolings = _poolings(problem)
     _refuse_too_much(problem, poolings)
-    most = math.inf if hint_step_s is None else int(problem.ticks(hint_step_s * (1 + 1e-12))) + 1
+    known = math.inf if hint_step_s is None else float(problem.ticks(hint_step_s))
     best = _Answer(step=math.inf, bound=math.inf)
     bound = math.inf
     left_s = seconds
     for number, pooled in enumerate(poolings):
-        answer = _Model(problem, Wiring(problem, pooled)).solve(left_s / (len(poolings) - number), most)
+        model = _Model(problem, Wiring(problem, pooled), most=known * _SLACK)
+        answer = model.solve(left_s / (len(poolings) - number))
         left_s -= answer.used_s
-        bound = min(bound, answer.bound)
+        known, bound = min(known, answer.step), min(bound, answer.bound)
         if answer.step < best.step:
-            best, most = answer, answer.step - 1  # the others need not be looked at unless they are quicker
+            best = answer
     if math.isinf(bound):
-        raise InputError(f"hint_step_s is {hint_step_s:g}, but no schedule is that quick")
+        assert hint_step_s is not None, "one microbatch after the other always fits"
+        raise InputError(f"hint_step_s is {hint_step_s:g}, but no schedule comes near that")
 
     def in_seconds(ticks: float) -> float:
         return float(problem.seconds(np.array(ticks)))
@@ -157,13 +161,14 @@ _Step = tuple[int, Kind, int]
 class _Model:
     """All schedules for one choice of pooled boundaries."""
 
-    def __init__(self, problem: Problem, wiring: Wiring) -> None:
+    def __init__(self, problem: Problem, wiring: Wiring, *, most: float) -> None:
+        """`most`: longest step, in ticks, that is looked at."""
         self.problem, self.wiring, self.shape = problem, wiring, problem.shape
         self.stages = range(self.shape.num_model_stages)
         self.microbatches = range(self.shape.num_microbatches)
         self.pipelines = range(wiring.num_pipelines)
         self.channel, occupancy, latency, _ = wiring.hop_rows()
-        self._set_clock(problem.durations, occupancy, latency, problem.finish[0] + problem.finish[1])
+        self._set_clock(problem.durations, occupancy, latency, problem.finish[0] + problem.finish[1], most)
 
         self.cp = cp_model.CpModel()
         self.step = self._time("step")
@@ -176,6 +181,9 @@ class _Model:
         self.order: dict[tuple[int, _Step, _Step], Any] = {}
         """By pipeline and two actions of a slot, the lower one first: it comes before the other."""
         self.held = problem.held(split=True)
+        at_once = self.durations[Kind.W] == 0  # W right after I, as one B: nothing waits in between
+        self.held[Kind.I, at_once] += self.held[Kind.W, at_once]
+        self.held[Kind.W, at_once] = 0
         self.limits = problem.limits(Rules(ahead=self.shape.room, split=True, hold=(_PLENTY,) * self.shape.num_stages))
         for pipeline in self.pipelines:
             for slot in range(self.shape.num_stages):
@@ -183,7 +191,7 @@ class _Model:
         self._transfers()
         self.cp.minimize(self.step)
 
-    def _set_clock(self, durations: Ints, occupancy: Ints, latency: Ints, finish: Ints) -> None:
+    def _set_clock(self, durations: Ints, occupancy: Ints, latency: Ints, finish: Ints, most: float) -> None:
         """The coarsest clock on which all times are whole; if even that is too fine, times are cut, not rounded up."""
         moves = durations[[Kind.F, Kind.R, Kind.I, Kind.W]].sum() + occupancy.sum() + latency.sum()
         serial = int(moves) * len(self.microbatches) * len(self.pipelines) + int(finish.max())
@@ -191,7 +199,7 @@ class _Model:
         self.unit = max(int(np.gcd.reduce(times)), serial // _MOST_UNITS + 1 if serial > _MOST_UNITS else 1)
         self.durations, self.occupancy = durations // self.unit, occupancy // self.unit
         self.latency, self.finish = latency // self.unit, finish // self.unit
-        self.horizon = serial // self.unit
+        self.horizon = int(min(serial, most)) // self.unit
 
     # The words of the model.
 
@@ -225,20 +233,15 @@ class _Model:
             for kind in Kind:
                 if self._is_in_order(stage, kind):
                     self._in_order(self._all(pipeline, stage, kind))
-            # What recompute brings back fills the workspace: one microbatch at a time.
-            again, backward = self._all(pipeline, stage, Kind.R), self._all(pipeline, stage, Kind.I)
-            if self.shape.num_chunks == 1:
-                for done, following in zip(backward, again[1:], strict=False):
-                    self._after(done.end, following.start)
             for w in self._all(pipeline, stage, Kind.W):
                 self._after(w.end + int(self.finish[slot]), self.step)
         self._room(pipeline, slot)
+        self._workspace(pipeline, slot)
         if self._memory_binds(slot):
             self._memory(pipeline, slot)
 
     def _microbatch(self, pipeline: int, stage: int, m: int) -> list[Any]:
         """What a stage does for one microbatch; returns the times at which its slot is busy with that."""
-        last = stage == self.stages[-1]
         size = {kind: int(self.durations[kind, stage]) for kind in Kind}
 
         def act(kind: Kind, start: Any = None) -> _Span:
@@ -257,12 +260,12 @@ class _Model:
             busy = [self._busy(forward), self._busy(backward)]
             if self.shape.recompute:
                 again = act(Kind.R)
-                present: Any = True
-                if last:
-                    straight = self.cp.new_bool_var("")
+                if self._may_go_straight(stage):
+                    straight = self.straight[pipeline, m] = self.cp.new_bool_var("")
                     self.cp.add(backward.start == forward.end).only_enforce_if(straight)
+                    # Then it is F that brings back what R would.
                     self.cp.add(again.start == forward.start).only_enforce_if(straight)
-                    self.straight[pipeline, m], present = straight, ~straight
+                present = self._recomputes(pipeline, stage, m)
                 self.cp.add(forward.end <= again.start).only_enforce_if(present)
                 self.cp.add(again.end <= backward.start).only_enforce_if(present)
                 busy.append(self._busy(again, present))
@@ -276,6 +279,10 @@ class _Model:
             self.cp.add(weights.start == backward.end).only_enforce_if(fused)
         return [*busy, self._busy(weights)]
 
+    def _recomputes(self, pipeline: int, stage: int, m: int) -> Any:
+        """Whether the R of that microbatch takes place."""
+        return ~self.straight[pipeline, m] if self._may_go_straight(stage) else True
+
     def _room(self, pipeline: int, slot: int) -> None:
         """The cap on microbatches whose forward has begun and whose backward has not ended."""
         room = self.shape.room[slot]
@@ -287,21 +294,32 @@ class _Model:
         for backward, forward in zip(backwards, forwards[room:], strict=False):
             self._after(backward.end, forward.start)
 
+    def _workspace(self, pipeline: int, slot: int) -> None:
+        """What recompute brings back fills it until I has ended: one microbatch at a time."""
+        stages = [stage for stage in self._stages_of(slot) if self._all(pipeline, stage, Kind.R)]
+        spans = [(self.actions[pipeline, stage, Kind.R, m], self.actions[pipeline, stage, Kind.I, m],
+                  self._recomputes(pipeline, stage, m)) for stage, m in product(stages, self.microbatches)]  # fmt: skip
+        if self.shape.num_chunks == 1:
+            for (_, backward, _), (following, _, _) in pairwise(spans):
+                self._after(backward.end, following.start)
+        else:
+            self.cp.add_no_overlap(
+                self.cp.new_optional_interval_var(again.start, self._time(""), backward.end, present, "")
+                for again, backward, present in spans
+            )
+
     def _memory(self, pipeline: int, slot: int) -> None:
         """F and R add when they start, I and W change what is held when they end, as in the kernel.
 
         B lets go of everything at its end. Its slot does nothing else until then, so its I may as well let go of it,
         and what its W would hold meanwhile is in nobody's way.
         """
-        changes = {}
+        changes: dict[tuple[int, Kind], int] = {}
         for stage in self._stages_of(slot):
-            back, waiting = self._back(stage), self._waiting(stage)
-            recomputes = (pipeline, stage, Kind.R, 0) in self.actions
-            changes[stage, Kind.F] = self._in_flight(stage) - (back if recomputes else 0)
-            changes[stage, Kind.I] = waiting - self._in_flight(stage)
-            changes[stage, Kind.W] = -waiting
-            if recomputes:
-                changes[stage, Kind.R] = back
+            kept, back, waiting = self._kept(stage), self._back(stage), self._waiting(stage)
+            brings_back = Kind.R if (pipeline, stage, Kind.R, 0) in self.actions else Kind.F
+            changes |= {(stage, Kind.F): kept, (stage, Kind.I): waiting - kept - back, (stage, Kind.W): -waiting}
+            changes[stage, brings_back] = changes.get((stage, brings_back), 0) + back
         self._limit(pipeline, changes, int(self.limits[slot]))
 
     def _limit(self, pipeline: int, changes: dict[tuple[int, Kind], int], limit: int) -> None:
@@ -330,9 +348,13 @@ class _Model:
         if key not in self.order:
             a, b = (self.actions[(pipeline, *step)] for step in (one, other))
             first = self.order[key] = self.cp.new_bool_var("")
-            self.cp.add(a.end <= b.start).only_enforce_if(first)
-            self.cp.add(b.end <= a.start).only_enforce_if(~first)
+            self.cp.add(self._leaves(one, a) <= b.start).only_enforce_if(first)
+            self.cp.add(self._leaves(other, b) <= a.start).only_enforce_if(~first)
         return self.order[key]
+
+    def _leaves(self, step: _Step, span: _Span) -> Any:
+        """When the next action can start; an R that may not take place holds up nobody."""
+        return span.start if step[1] == Kind.R and self._may_go_straight(step[0]) else span.end
 
     def _is_known_to_precede(self, one: _Step, other: _Step) -> bool | None:
         (stage, kind, m), (other_stage, other_kind, other_m) = one, other
@@ -365,27 +387,29 @@ class _Model:
         return stage == self.stages[-1] and self.shape.num_chunks > 1 and self.shape.recompute
 
     def _may_fuse(self, stage: int) -> bool:
-        gains = self._waiting(stage) > self._in_flight(stage) and self.durations[Kind.W, stage] > 0
-        return gains and self._memory_binds(stage % self.shape.num_stages)
+        """Whether I and W as one B may need less memory."""
+        return self.held[Kind.I, stage] > 0 and self._memory_binds(stage % self.shape.num_stages)
 
     def _memory_binds(self, slot: int) -> bool:
         """Whether some order could hold more than there is."""
+        kept, back, waiting = (max(map(of, self._stages_of(slot))) for of in (self._kept, self._back, self._waiting))
         most = len(self.microbatches) * self.shape.num_chunks
-        room = min(most, self.shape.room[slot])
-        in_flight = max(map(self._in_flight, self._stages_of(slot)))
-        waiting = max(map(self._waiting, self._stages_of(slot)))
-        return max(room * in_flight + (most - room) * waiting, most * waiting) > int(self.limits[slot])
+        # At most one in flight has been recomputed; where a slot has several stages, the last may go straight besides.
+        worked_on = back * min(self.shape.num_chunks, 2)
+        held = [n * kept + (most - n) * waiting + worked_on for n in (1, min(most, self.shape.room[slot]))]
+        return max(most * waiting, *held) > int(self.limits[slot])
 
-    def _in_flight(self, stage: int) -> int:
-        """Memory of a microbatch during I."""
-        return self._waiting(stage) - int(self.held[Kind.I, stage])
+    def _kept(self, stage: int) -> int:
+        """Memory of a microbatch between F and I."""
+        return self._waiting(stage) - int(self.held[Kind.I, stage]) - self._back(stage)
+
+    def _back(self, stage: int) -> int:
+        """What recompute adds to it."""
+        return int(self.held[Kind.R, stage])
 
     def _waiting(self, stage: int) -> int:
         """Memory of a microbatch between I and W."""
         return -int(self.held[Kind.W, stage])
-
-    def _back(self, stage: int) -> int:
-        return int(self.held[Kind.R, stage])
 
     # What crosses between slots.
 
@@ -442,21 +466,19 @@ class _Model:
 
     # Answers.
 
-    def solve(self, seconds: float, most: float) -> _Answer:
-        """The best step of at most that many ticks."""
-        if most < math.inf:
-            self.cp.add(self.step <= int(most) // self.unit)
+    def solve(self, seconds: float) -> _Answer:
+        """The shortest step, if that is found and proven in time."""
         solver = cp_model.CpSolver()
         parameters = solver.parameters
         parameters.num_workers = 1
         parameters.random_seed = 0
         parameters.linearization_level = 0
         # Halve the range of the step while that is cheap: with a fine clock, raising the bound by ones takes for ever.
-        parameters.binary_search_num_conflicts = 10000
-        parameters.max_deterministic_time = max(seconds, 0.0) * _DETERMINISTIC_S
+        parameters.binary_search_num_conflicts = 1000
+        parameters.max_deterministic_time = max(seconds, 0.0)  # work that takes about that long
         parameters.max_time_in_seconds = 4 * max(seconds, 0.0) + 1
         status = solver.solve(self.cp)
-        used_s = solver.response_proto.deterministic_time / _DETERMINISTIC_S
+        used_s = solver.response_proto.deterministic_time
         assert status != cp_model.MODEL_INVALID, self.cp.validate()
         if status == cp_model.INFEASIBLE:
             return _Answer(step=math.inf, bound=math.inf, used_s=used_s)
@@ -477,8 +499,8 @@ class _Model:
         for (whose, stage, kind, m), span in self.actions.items():
             weights = self.durations[Kind.W, stage]
             fused = weights == 0 or solver.value(self.fused.get((pipeline, stage, m), 0))
-            straight = kind == Kind.R and stage == self.stages[-1] and solver.value(self.straight[pipeline, m])
-            if whose != pipeline or straight or (kind == Kind.W and fused):
+            skipped = kind == Kind.R and not solver.value(self._recomputes(pipeline, stage, m))
+            if whose != pipeline or skipped or (kind == Kind.W and fused):
                 continue
             shown = Kind.B if kind == Kind.I and fused else kind
             start = solver.value(span.start)
