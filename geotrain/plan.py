@@ -49,6 +49,22 @@ class WanUse(Document):
     """spatial: each pipeline has its own pair; temporal: a cell's pairs serve one transfer at a time, together."""
 
 
+class Replica(Document):
+    """The same pipelines once more, in another data center."""
+
+    dc: str
+    cells: Whole = Field(ge=1)
+
+
+class MadeBy(Document):
+    """Where a plan comes from. No time of day: the same inputs make the same file."""
+
+    command: str
+    versions: dict[str, str]
+    inputs: dict[str, str]
+    """SHA-256 of each file that was read."""
+
+
 class Plan(Document):
     """A cluster, a job, and every choice between them."""
 
@@ -64,12 +80,17 @@ class Plan(Document):
     pipelines_per_cell: Whole = Field(1, ge=1)
     """K: pipelines that pool their WAN bandwidth."""
     cells: Whole = Field(1, ge=1)
+    replicas: list[Replica] = Field(default_factory=list)
+    """Data parallel across data centers: the stages, all in one data center, are there again in these. Gradients are
+    reduced inside each, then over the WAN."""
     schedule: ScheduleName = "atlas"
     interleave: Whole = Field(1, ge=1)
     """Chunks of layers per stage, for the interleaved schedule."""
     max_in_flight: Literal["auto"] | Annotated[Whole, Field(ge=1)] = "auto"
     """Microbatches a stage may hold; auto is what memory allows."""
     wan: WanUse = WanUse.model_construct()
+    made_by: MadeBy | None = None
+    """Written by `geotrain plan`."""
 
     @classmethod
     def parse(cls, content: object, *, source: Path) -> Self:
@@ -87,6 +108,7 @@ class Plan(Document):
                 raise ValueError(f"stages[{index}].dc names {unknown_datacenter(stage.dc, known)}")
         self._check_layers()
         self._check_interleave()
+        self._check_replicas(known)
         self._check_slots()
         self._check_batch()
         return self
@@ -116,22 +138,45 @@ class Plan(Document):
                     f"stages[{index}].layers is {stage.layers} and must be a multiple of interleave, {self.interleave}"
                 )
 
+    def _check_replicas(self, known: list[str]) -> None:
+        home = self.stages[0].dc
+        if self.replicas and any(stage.dc != home for stage in self.stages):
+            raise ValueError(f"replicas are copies of stages in one data center, but stages are not all in {home!r}")
+        seen = {home}
+        for index, replica in enumerate(self.replicas):
+            where = f"replicas[{index}].dc"
+            if replica.dc not in known:
+                raise ValueError(f"{where} names {unknown_datacenter(replica.dc, known)}")
+            if replica.dc in seen:
+                raise ValueError(f"{where} is {replica.dc!r} and must differ from the data centers before it")
+            seen.add(replica.dc)
+            gpus = [self.cluster.datacenter(name).gpu for name in (home, replica.dc)]
+            if gpus[0] != gpus[1]:
+                raise ValueError(
+                    f"{where} is {replica.dc!r} with {gpus[1].name} GPUs and must have the {gpus[0].name} of {home!r}: "
+                    "copies go at the same pace"
+                )
+
     def _check_slots(self) -> None:
         heads = self.job.model.heads
         if heads % self.tensor_parallel:
             raise ValueError(f"tensor_parallel is {self.tensor_parallel} and must divide the model's {heads} heads")
-        for name, stages in Counter(stage.dc for stage in self.stages).items():
+        home = Counter(stage.dc for stage in self.stages)
+        for name, stages, cells in [
+            *((name, stages, self.cells) for name, stages in home.items()),
+            *((replica.dc, len(self.stages), replica.cells) for replica in self.replicas),
+        ]:
             dc = self.cluster.datacenter(name)
             if self.tensor_parallel > dc.gpus_per_node:
                 raise ValueError(
                     f"tensor_parallel is {self.tensor_parallel} and must be at most {dc.gpus_per_node}, "
                     f"the GPUs of a node of {name!r}"
                 )
-            needs, has = stages * self.num_pipelines, dc.num_slots(self.tensor_parallel)
+            needs, has = stages * self.pipelines_per_cell * cells, dc.num_slots(self.tensor_parallel)
             if needs > has:
                 raise DoesNotFitError(
                     f"stages need {needs} slots in {name!r} ({stages} stages x {self.pipelines_per_cell} "
-                    f"pipelines_per_cell x {self.cells} cells), which has {has} slots of {self.tensor_parallel} GPU(s)"
+                    f"pipelines_per_cell x {cells} cells), which has {has} slots of {self.tensor_parallel} GPU(s)"
                 )
 
     def _check_batch(self) -> None:
@@ -152,7 +197,14 @@ class Plan(Document):
     @property
     def num_pipelines(self) -> int:
         """Copies of the model: the data-parallel degree."""
-        return self.pipelines_per_cell * self.cells
+        return self.pipelines_per_cell * (self.cells + sum(replica.cells for replica in self.replicas))
+
+    @property
+    def groups(self) -> list[tuple[Datacenter, int]]:
+        """With replicas: each data center and the pipelines in it."""
+        home = (self.stages[0].dc, self.cells)
+        every = [home, *((replica.dc, replica.cells) for replica in self.replicas)]
+        return [(self.cluster.datacenter(name), self.pipelines_per_cell * cells) for name, cells in every]
 
     @property
     def num_gpus(self) -> int:

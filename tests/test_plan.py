@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,44 @@ def test_mistakes_name_file_field_and_value(example: Path, file: str, old: str, 
     with pytest.raises(InputError) as caught:
         Plan.load(example / "plan.yaml")
     assert str(caught.value) == f"{example}/{sentence}"
+
+
+def copies(example: Path, **replica: object) -> Plan:
+    """All stages in the east, one pipeline, and again elsewhere."""
+    plan = Plan.load(example / "plan.yaml")
+    stages = [stage.model_copy(update={"dc": "east"}) for stage in plan.stages]
+    return plan.change(stages=stages, pipelines_per_cell=1, replicas=[{"dc": "south", "cells": 1} | replica])
+
+
+def test_a_pipeline_may_be_there_again_in_another_data_center(example: Path):
+    replace(example / "cluster.yaml", "name: south\n    nodes: 3", "name: south\n    nodes: 8")
+    plan = copies(example, cells=2)
+    assert (plan.num_pipelines, plan.num_gpus) == (3, 12)
+    assert [(dc.name, number) for dc, number in plan.groups] == [("east", 1), ("south", 2)]
+    assert Plan.parse(plan.dump(), source=Path("inline.yaml")) == plan
+
+
+@pytest.mark.parametrize(
+    ("replica", "sentence"),
+    [
+        pytest.param(
+            {}, "stages need 4 slots in 'south' (4 stages x 1 pipelines_per_cell x 1 cells), which", id="room"
+        ),
+        pytest.param({"dc": "east"}, "replicas[0].dc is 'east' and must differ from the data centers", id="home"),
+        pytest.param({"dc": "soth"}, "replicas[0].dc names the unknown data center 'soth'", id="unknown"),
+    ],
+)
+def test_copies_that_cannot_be(example: Path, replica: dict[str, object], sentence: str):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        copies(example, **replica)
+
+
+def test_copies_need_equal_gpus_and_stages_in_one_place(example: Path):
+    plan = Plan.load(example / "plan.yaml")
+    with pytest.raises(InputError, match="replicas are copies of stages in one data center"):
+        plan.change(replicas=[{"dc": "south", "cells": 1}])
+    dcs = [dc.model_dump() for dc in plan.cluster.datacenters]
+    cluster = {"datacenters": [dcs[0], dcs[1] | {"gpu": "h100", "nodes": 9}]}
+    stages = [stage.model_copy(update={"dc": "east"}) for stage in plan.stages]
+    with pytest.raises(InputError, match="with h100 GPUs and must have the a100-80gb of 'east'"):
+        plan.change(cluster=cluster, stages=stages, pipelines_per_cell=1, replicas=[{"dc": "south", "cells": 1}])

@@ -1,6 +1,7 @@
 """The cluster file: data centers and the WAN between them."""
 
 import math
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -97,6 +98,27 @@ class Wan(Document):
     default: Link = Link.model_construct()
     links: list[LinkOverride] = Field(default_factory=list)
 
+    def link(self, source: str, target: str) -> Link:
+        """What it offers from `source` to `target`."""
+        found = self._found.get((source, target))
+        # A copy with another default or other links inherits what was found before.
+        if found is None or found[0] is not self.default or found[1] is not self.links:
+            found = self._found[source, target] = self.default, self.links, self._find(source, target)
+        return found[2]
+
+    @cached_property
+    def _found(self) -> dict[tuple[str, str], tuple[Link, list[LinkOverride], Link]]:
+        return {}
+
+    def _find(self, source: str, target: str) -> Link:
+        link = self.default
+        # `between` first, then one-way entries, so that the narrower statement wins in any order of lines.
+        for override in sorted(self.links, key=lambda link: link.between is None):
+            if (source, target) in override.directions:
+                given = override.model_fields_set & Link.model_fields.keys()
+                link = link.model_copy(update={name: getattr(override, name) for name in given})
+        return link
+
 
 class Cluster(Document):
     """The machines there are."""
@@ -122,13 +144,7 @@ class Cluster(Document):
 
     def link(self, source: str, target: str) -> Link:
         """What the WAN offers from `source` to `target`."""
-        link = self.wan.default
-        # `between` first, then one-way entries, so that the narrower statement wins in any order of lines.
-        for override in sorted(self.wan.links, key=lambda link: link.between is None):
-            if (source, target) in override.directions:
-                given = override.model_fields_set & Link.model_fields.keys()
-                link = link.model_copy(update={name: getattr(override, name) for name in given})
-        return link
+        return self.wan.link(source, target)
 
     def datacenter(self, name: str) -> Datacenter:
         """The data center of that name."""

@@ -8,7 +8,7 @@ from geotrain.cost.flops import Flops, stage_flops
 from geotrain.cost.memory import Memory, boundary_bytes, element_bytes, optimizer_bytes, stage_memory, stage_parameters
 from geotrain.cost.work import Passes, Share
 from geotrain.plan import Plan
-from geotrain.workload import Recompute, StageProfile
+from geotrain.workload import Job, Recompute, StageProfile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,24 @@ class StageCost:
 
 def stage_costs(plan: Plan) -> list[StageCost]:
     """Cost of every stage of the model, through all chunks."""
-    share = Share.of(plan)
-    return [_stage_cost(plan, share, stage) for stage in range(len(plan.stages) * plan.interleave)]
+    share, chunks, slots = Share.of(plan), plan.interleave, len(plan.stages)
+    last = slots * chunks - 1
+    costs: dict[object, StageCost] = {}
+    of_stage = []
+    for stage in range(last + 1):
+        slot = stage % slots
+        gpu, layers = plan.datacenter_of(slot).gpu, plan.stages[slot].layers / chunks
+        is_first, is_last, measured = stage == 0, stage == last, plan.job.profile.of_stage(slot)
+        alike = (id(gpu), layers, is_first, is_last, id(measured))
+        if alike not in costs:
+            costs[alike] = stage_cost(share, gpu, layers, measured, is_first=is_first, is_last=is_last, chunks=chunks)
+        of_stage.append(costs[alike])
+    return of_stage
 
 
-def transfer_bytes(plan: Plan) -> float:
+def transfer_bytes(job: Job) -> float:
     """What crosses each boundary per microbatch and direction."""
-    measured = plan.job.profile.boundary_bytes
-    return boundary_bytes(plan.job) if measured is None else measured
+    return _or(job.profile.boundary_bytes, boundary_bytes(job))
 
 
 def pass_times(rates: Rates, layer: Passes, layers: float, ends: Passes, recompute: Recompute) -> PassTimes:
@@ -60,14 +70,12 @@ def update_s(share: Share, rates: Rates, gpu: Gpu, parameters: float) -> float:
     return parameters / share.tensor_parallel * per_weight / min(rates.memory, gpu.memory_bandwidth)
 
 
-def _stage_cost(plan: Plan, share: Share, stage: int) -> StageCost:
-    job, chunks, slots = plan.job, plan.interleave, len(plan.stages)
-    slot = stage % slots
-    layers = plan.stages[slot].layers / chunks
-    is_first, is_last = stage == 0, stage == slots * chunks - 1
-    gpu = plan.datacenter_of(slot).gpu
+def stage_cost(
+    share: Share, gpu: Gpu, layers: float, measured: StageProfile, *, is_first: bool, is_last: bool, chunks: int = 1
+) -> StageCost:
+    """Cost of a stage with that many layers on that GPU; `measured` speaks of all `chunks` of its slot."""
+    job = share.job
     rates = Rates.of(gpu, job.precision, rule_of(job))
-    measured = job.profile.of_stage(slot)
     ends = share.ends(is_first=is_first, is_last=is_last)
     times = _measured(pass_times(rates, share.layer, layers, ends, job.recompute), measured, chunks)
     parameters = stage_parameters(job, layers, is_first=is_first, is_last=is_last)
@@ -80,7 +88,7 @@ def _stage_cost(plan: Plan, share: Share, stage: int) -> StageCost:
         weight_grad_s=times.weight_grad_s,
         flops=stage_flops(job, layers, is_last=is_last),
         parameters=parameters,
-        memory=_memory(plan, layers, measured, is_first=is_first, is_last=is_last),
+        memory=_memory(share, layers, measured, chunks, is_first=is_first, is_last=is_last),
         gradient_bytes=_or(profile.gradient_bytes, parameters * element_bytes(job) * chunks) / chunks,
         optimizer_s=_or(profile.optimizer_s, update * chunks) / chunks,
     )
@@ -101,16 +109,17 @@ def _measured(formula: PassTimes, measured: StageProfile, chunks: int) -> PassTi
     )
 
 
-def _memory(plan: Plan, layers: float, measured: StageProfile, *, is_first: bool, is_last: bool) -> Memory:
+def _memory(
+    share: Share, layers: float, measured: StageProfile, chunks: int, *, is_first: bool, is_last: bool
+) -> Memory:
     formula = stage_memory(
-        plan.job,
+        share.job,
         layers,
         is_first=is_first,
         is_last=is_last,
-        tensor_parallel=plan.tensor_parallel,
-        sequence_parallel=plan.sequence_parallel,
+        tensor_parallel=share.tensor_parallel,
+        sequence_parallel=share.sequence_parallel,
     )
-    chunks = plan.interleave
     return Memory(
         static_bytes=_or(measured.static_bytes, formula.static_bytes * chunks) / chunks,
         activation_bytes=_or(measured.activation_bytes, formula.activation_bytes * chunks) / chunks,

@@ -5,6 +5,7 @@ Occupancy and latency are separate: the next transfer may enter the channel whil
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from geotrain.cluster import Datacenter, Link
 from geotrain.cluster.cluster import limit
@@ -99,3 +100,59 @@ def ring_all_reduce_s(participants: int, size_bytes: float, dc: Datacenter) -> f
     if participants == 1 or dc.fabric is None:
         return 0.0
     return 2 * (participants - 1) / participants * size_bytes / dc.fabric.rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring:
+    """Data centers that hold copies of a stage, in a ring over the WAN.
+
+    Gradients are reduced and scattered inside each, all-reduced across with every pair carrying its part, and gathered
+    inside. What crosses goes layer by layer, while backward still works on the layers before.
+    """
+
+    groups: list[tuple[Datacenter, int]]
+    """Each data center, and its copies of the stage."""
+    links: list[Link]
+    """From each data center to the next."""
+    sharing: int
+    """Stages whose gradients cross at the same time."""
+    connections: int | Literal["auto"]
+
+    @property
+    def pairs(self) -> int:
+        """Nodes of a data center that each send a part."""
+        return min(copies for _, copies in self.groups)
+
+    def sent_bytes(self, size_bytes: float) -> float:
+        """Over each link, of that many bytes of gradients."""
+        return 2 * (len(self.groups) - 1) / len(self.groups) * size_bytes
+
+    def pair_rate(self, link: Link) -> float:
+        """Bytes per second that one pair gets."""
+        wanted = connections_for(link) if self.connections == "auto" else self.connections
+        unlimited = self.connections == "auto" and link.pair_cap is None and link.capacity is None
+        rate = math.inf if unlimited else pair_rate(link, wanted)
+        return min(rate, limit(link.capacity) / (self.pairs * self.sharing))
+
+    def across_s(self, size_bytes: float) -> float:
+        """The part over the WAN."""
+        hops = 2 * (len(self.groups) - 1)
+        slowest = min(self.pair_rate(link) for link in self.links)
+        latency = max((link.rtt_s or 0.0) / 2 for link in self.links)
+        return self.sent_bytes(size_bytes) / self.pairs / slowest + hops * latency
+
+    def all_reduce_s(self, size_bytes: float, chunks: int, hidden_s: float) -> float:
+        """What is left after the backward, if that makes the chunks one after the other in the last `hidden_s`.
+
+        Inside a data center nothing is hidden, as without replicas.
+        """
+        inside = max(ring_all_reduce_s(copies, size_bytes, dc) for dc, copies in self.groups)
+        across = self.across_s(size_bytes)
+        return inside + max(across - hidden_s * (chunks - 1) / chunks, across / chunks)
+
+
+def ring_of(plan: Plan) -> Ring:
+    """The data centers of a plan with replicas."""
+    names = [dc.name for dc, _ in plan.groups]
+    links = [plan.cluster.link(here, there) for here, there in zip(names, [*names[1:], names[0]], strict=True)]
+    return Ring(groups=plan.groups, links=links, sharing=len(plan.stages), connections=plan.wan.connections)

@@ -6,6 +6,7 @@ played.
 """
 
 import math
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -36,11 +37,23 @@ _PATIENCE = (
     Patience(w_before_f=0, w_before_b=0, f_before_b=0),
 )
 
+_RULES_OF_THUMB = ((True, _PATIENCE[0]), (True, _PATIENCE[1]), (True, _PATIENCE[3]), (False, Patience()))
+
 _RECOMPUTE: tuple[RecomputeWhen, ...] = ("once-sent", "early", "after-forward")
 _LISTED = 2
 """Rules that are played as lists after each idea, of the best."""
-_STARTS = 5
-"""Schedules from which single actions are reordered."""
+_STARTS = 3
+"""Schedules from which single actions are changed."""
+_TRIES = 6
+"""Changes in a row that may be of no use, per action."""
+_REFIT = 0.3
+"""Share of changes to a backward that split it or make it whole; the others move it."""
+_REACH = 6
+"""Most places that an action is moved at a time."""
+_AS_GOOD = 5e-4
+"""So close to the lower bound there is nothing left to gain."""
+_LONG = 3_000
+"""Spans of a step in which single actions do not matter any more."""
 
 Poolings = Sequence[frozenset[int]]
 
@@ -51,23 +64,32 @@ class Found:
 
     played: Played
     gains: tuple[Gain, ...]
+    interrupted: bool = False
+    """Ctrl-C ended the search early."""
 
 
 def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, spans: float = SPANS) -> Found:
     """The best schedule found, with any of those choices of boundaries to pool; DoesNotFitError if there is none.
 
-    With `robust`, the one of the best few whose 95th percentile under that variation is lowest.
+    With `robust`, the one of the best few whose 95th percentile under that variation is lowest. Ctrl-C ends the search
+    with what it has.
     """
-    search = Search(problem, spans)
-    ideal = int(problem.ticks(lower_bound(problem).total_s))
+    # The shortest step need not be the most robust one.
+    search = Search(problem, spans, _ideal(problem) if robust is None else 0)
     gains: list[Gain] = []
+    interrupted = False
     for idea, run in _ideas(search, poolings):
-        run()
+        try:
+            run()
+        except KeyboardInterrupt:
+            if search.best is None:
+                raise
+            interrupted, idea = True, f"{idea} (interrupted)"
         if gains and problem.shape.recompute:
             _make_lists(search)
         step_ticks = _best(search).step_ticks
         gains.append(Gain(idea=idea, step_s=float(problem.seconds(np.array(step_ticks)))))
-        if search.spans_left <= 0 or (step_ticks <= ideal and robust is None):
+        if (search.done and len(gains) > 1) or interrupted:
             break
     good = [
         _listed(search, schedule, pooled) for _, schedule, pooled in search.good[: _STARTS if robust is None else None]
@@ -77,7 +99,29 @@ def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, 
     else:
         chosen = min(good, key=lambda played: spread(played, robust).p95_s)
         gains.append(Gain(idea="robustness", step_s=float(problem.seconds(np.array(chosen.step_ticks)))))
-    return Found(played=chosen, gains=tuple(gains))
+    return Found(played=chosen, gains=tuple(gains), interrupted=interrupted)
+
+
+def quick(problem: Problem, poolings: Poolings) -> Found:
+    """A few rules that come close to what auto finds, at a fraction of the effort; DoesNotFitError if none fits."""
+    search = Search(problem, math.inf, _ideal(problem))
+    _try_rules_of_thumb(search, poolings)
+    return Found(played=_best(search), gains=())
+
+
+def _try_rules_of_thumb(search: Search, poolings: Poolings) -> None:
+    families = _run_ahead(search.problem)
+    hold = (math.inf,) * search.problem.shape.num_stages
+    rules = [
+        Rules(ahead=ahead, split=split, hold=hold, patience=patience, recompute="early")
+        for ahead, (split, patience) in product((families[0], families[-1]), _RULES_OF_THUMB)
+    ]
+    search.try_all(rules, poolings[:2], whatever_it_costs=True)
+
+
+def _ideal(problem: Problem) -> int:
+    """A step so close to the lower bound that there is nothing left to gain, in ticks."""
+    return int(problem.ticks(lower_bound(problem).total_s * (1 + _AS_GOOD)))
 
 
 def _make_lists(search: Search) -> None:
@@ -92,7 +136,7 @@ def _make_lists(search: Search) -> None:
 def _listed(search: Search, schedule: Schedule, pooled: frozenset[int]) -> Played:
     """Played as fixed lists: at least as fast, as a list may recompute before the gradient has set out."""
     board = search.board(pooled)
-    return board.play(board.play(schedule).orders())
+    return board.play(schedule if isinstance(schedule, Orders) else board.play(schedule).orders())
 
 
 def _best(search: Search) -> Played:
@@ -116,6 +160,7 @@ def _ideas(search: Search, poolings: Poolings) -> Iterator[tuple[str, Callable[[
         for ahead, patience, when in product(families, _PATIENCE, again)
     ]
     yield "best named schedule", lambda: _try_named(search, poolings)
+    yield "rules of thumb", lambda: _try_rules_of_thumb(search, poolings)
     if problem.shape.recompute:
         yield "recompute while waiting for the gradient", lambda: _make_lists(search)
     yield "extra warm-up ahead of slow hops", lambda: search.try_all(warm_up, poolings)
@@ -170,7 +215,7 @@ def _best_rules(search: Search) -> tuple[Rules, frozenset[int]] | None:
 def _flip_pooling(search: Search) -> None:
     """Pool or do not pool each boundary in turn, while that helps."""
     before = None
-    while search.spans_left > 0 and (best := _best_rules(search)) not in (None, before):
+    while not search.done and (best := _best_rules(search)) not in (None, before):
         before = best
         assert best is not None
         for boundary in search.problem.wan_boundaries:
@@ -185,7 +230,7 @@ def _tune_ahead(search: Search) -> None:
         start = _best_rules(search)
         for first, change in product(range(0, len(room), width), (1, -1, 2, -2)):
             best = _best_rules(search)
-            if search.spans_left <= 0 or best is None:
+            if search.done or best is None:
                 return
             rules, pooled = best
             ahead = list(rules.ahead)
@@ -197,35 +242,64 @@ def _tune_ahead(search: Search) -> None:
 
 
 def _reorder(search: Search) -> None:
-    """Exchange neighbouring actions of a slot, while that helps; from each of the best few found so far."""
-    starts = [search.board(pooled).play(schedule) for _, schedule, pooled in search.good[:_STARTS]]
-    for start in starts:
-        _improve(search, start.orders(), start.wiring.pooled)
+    """Change single actions at random, while that helps; from each of the best few found so far."""
+    luck = random.Random(0)
+    if search.best is None or search.board(search.best.wiring.pooled).num_spans > _LONG:
+        return
+    for start in [_listed(search, schedule, pooled) for _, schedule, pooled in search.good[:_STARTS]]:
+        _wander(search, start.orders(), start.wiring.pooled, luck)
 
 
-def _improve(search: Search, orders: Orders, pooled: frozenset[int]) -> None:
+def _wander(search: Search, orders: Orders, pooled: frozenset[int], luck: random.Random) -> None:
     shape = search.problem.shape
     best = search.try_out(orders, pooled)
-    improved = best is not None
-    while improved:
-        improved = False
-        for slot, codes in enumerate(orders.codes):
-            if shape.recompute and slot % shape.num_stages == shape.num_stages - 1:
-                continue  # the last stage goes straight from F to its backward
-            for place in range(len(codes) - 1):
-                changed = _exchanged(orders.codes[slot], place)
-                if changed is None:
-                    continue
-                if search.spans_left <= 0:
-                    return
-                neighbour = Orders(codes=(*orders.codes[:slot], changed, *orders.codes[slot + 1 :]))
-                result = search.try_out(neighbour, pooled)
-                if result is not None and (best is None or result < best):
-                    orders, best, improved = neighbour, result, True
+    most = tries = _TRIES * sum(map(len, orders.codes))
+    while best is not None and tries > 0 and not search.done:
+        tries -= 1
+        slot = luck.randrange(len(orders.codes))
+        changed = _changed(orders.codes[slot], luck)
+        if changed is orders.codes[slot] or (shape.recompute and not _lacks_nothing(changed)):
+            continue
+        # The same for all pipelines, or for one of them.
+        whose = range(slot % shape.num_stages, len(orders.codes), shape.num_stages) if luck.random() < 0.5 else [slot]
+        neighbour = Orders(codes=tuple(changed if s in whose else codes for s, codes in enumerate(orders.codes)))
+        result = search.try_out(neighbour, pooled)
+        if result is not None and result <= best:
+            tries = tries if result[0] == best[0] else most
+            orders, best = neighbour, result
+
+
+def _changed(codes: Ints, luck: random.Random) -> Ints:
+    """The list with a backward split or made whole, or with one action moved a few places."""
+    place = luck.randrange(len(codes))
+    code = int(codes[place])
+    kind = Kind(code & KIND_MASK)
+    whole, halves = code - kind + Kind.B, [code - kind + Kind.I, code - kind + Kind.W]
+    if kind in (Kind.B, Kind.I) and luck.random() < _REFIT:
+        new = halves if kind == Kind.B else [whole]
+        rest = codes[place + 1 :]
+        return np.concatenate([codes[:place], new, rest[rest != halves[1]]])
+    step = luck.choice((-1, 1))
+    for _ in range(luck.randint(1, _REACH)):
+        moved = _exchanged(codes, min(place, place + step))
+        if moved is None:
+            break
+        codes, place = moved, place + step
+    return codes
+
+
+def _lacks_nothing(codes: Ints) -> bool:
+    """Whether every backward without a recompute directly follows its forward."""
+    kinds, microbatches = codes & KIND_MASK, codes & ~KIND_MASK
+    backward = (kinds == Kind.B) | (kinds == Kind.I)
+    (places,) = np.nonzero(backward & ~np.isin(microbatches, microbatches[kinds == Kind.R]))
+    return bool((codes[places - 1] == microbatches[places]).all())
 
 
 def _exchanged(codes: Ints, place: int) -> Ints | None:
     """The list with two neighbours exchanged, if what comes of it can be played and is something new."""
+    if not 0 <= place < len(codes) - 1:
+        return None
     first, second = int(codes[place]), int(codes[place + 1])
     kinds = first & KIND_MASK, second & KIND_MASK
     same_microbatch = (first ^ second) & PIPELINE_FREE & ~KIND_MASK == 0

@@ -2,29 +2,37 @@
 
 A floor is the time before a resource can first be used, what it must do, and the least that must follow:
 
-- a slot computes all its microbatches, after the first has come down the pipeline;
+- a slot computes all its microbatches, after the first has come down the pipeline; their forwards alone, before the
+  last one's round trip; their backwards alone, after the first one's;
 - a WAN channel carries all its bytes, between the first result before it and the last microbatch's way home;
 - a stage that can hold only n microbatches sends them out in rounds of n: no round begins before the one before it is
   back. What slots and channels behind it must do for the last round comes after all rounds before.
 
-Any schedule may pool a cell's pairs, split backward and recompute while it waits, so the floors assume all of that.
+Any schedule may split backward, recompute while it waits and, unless the plan says otherwise, pool a cell's pairs, so
+the floors assume all of that.
 """
 
 import math
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 
+from geotrain.action import Kind
+from geotrain.network import Path
 from geotrain.simulation.problem import BACKWARD, FORWARD, Hop, Problem
 from geotrain.simulation.result import Bound
 from geotrain.timeline import Floats, Ints
+
+_ROUNDING = 1e-12
+"""Sums of floats may come out too large by so much, and a bound must not."""
 
 
 def lower_bound(problem: Problem) -> Bound:
     """The largest floor and its name."""
     floors = _Floors(problem)
     total, binding = max([*floors.of_slots(), *floors.of_channels()], key=lambda floor: floor[0])
-    return Bound(total_s=total, binding=binding)
+    return Bound(total_s=total * (1 - _ROUNDING), binding=binding)
 
 
 class _Floors:
@@ -35,8 +43,10 @@ class _Floors:
         self.slots = len(problem.plan.stages)
         costs = problem.costs
         self.forward = np.array([c.forward_s for c in costs])
-        self.input_grad = np.array([c.input_grad_s for c in costs])
-        self.weight_grad = np.array([c.weight_grad_s for c in costs])
+        limits = np.tile(problem.limits(split=True), len(costs) // self.slots)
+        splits = -problem.held(split=True)[Kind.W] <= limits  # otherwise what one W needs does not fit
+        self.weight_grad = np.array([c.weight_grad_s for c in costs]) * splits
+        self.input_grad = np.array([c.backward_s for c in costs]) - self.weight_grad
         recompute = np.array([c.recompute_s for c in costs]) * problem.shape.recompute
         recompute[-1] = 0.0  # the last stage may go straight from forward to backward
         self.recompute = recompute
@@ -48,12 +58,15 @@ class _Floors:
         """[direction, stage]: the fastest transfer of the stage's result."""
         hop_s = np.zeros((2, len(self.forward)))
         for hop in self.problem.hops:
-            latency = min(hop.own.latency_s, hop.pooled.latency_s)
+            latency = min(path.latency_s for path in self._paths(hop))
             hop_s[hop.direction, hop.stage] = self._fastest_s(hop) + latency
         return hop_s
 
+    def _paths(self, hop: Hop) -> list[Path]:
+        return [hop.own] if self.problem.plan.wan.sharing == "spatial" else [hop.own, hop.pooled]
+
     def _fastest_s(self, hop: Hop) -> float:
-        rate = min(max(hop.own.rate, hop.pooled.rate), self.problem.link_capacity(hop))
+        rate = min(max(path.rate for path in self._paths(hop)), hop.capacity)
         return self.problem.transfer_bytes / rate
 
     @cached_property
@@ -98,7 +111,8 @@ class _Floors:
         for room, length in rooms:
             size = np.minimum(room, microbatches)
             before = (microbatches - 1) // size
-            rounds.append((before, microbatches - before * size, length))
+            if before.any():
+                rounds.append((before, microbatches - before * size, length))
         return rounds
 
     def _room_until_w(self) -> Ints:
@@ -117,7 +131,8 @@ class _Floors:
         `ready` is when the first microbatch can reach it, `each` what it does for one, `home` the least from its last
         work to the end of the last input gradient on stage 0.
         """
-        plain = ready + self.problem.plan.num_microbatches * each + home + float(self.tail[0])
+        microbatches = self.problem.plan.num_microbatches
+        plain = ready + microbatches * each + home + float(self.tail[stage] - self.back[stage])
         total = plain
         upstream = slice(stage + 1)
         for before, last, length in self.rounds:
@@ -128,18 +143,32 @@ class _Floors:
 
     def of_slots(self) -> list[tuple[float, str]]:
         """Compute, and one microbatch's way."""
-        microbatches = self.problem.plan.num_microbatches
         way = self.head[-1] + self.forward[-1] + self.input_grad[-1] + self.tail[-1]
         floors = [(float(way), "one microbatch's way through the pipeline and back")]
-        urgent = self.forward + self.recompute + self.input_grad
         for slot in range(self.slots):
-            mine = slice(slot, None, self.slots)
-            total, limited = self._from_rounds(slot, self.head[slot], float(urgent[mine].sum()), self.back[slot])
-            where = f"compute of stage {slot}"
-            floors.append((total, f"{where}, in rounds that memory allows" if limited else where))
-            everything = microbatches * float((urgent + self.weight_grad)[mine].sum())
-            floors.append((float(self.head[slot]) + everything + float(self.finish[slot]), where))
+            floors += self._of_slot(slot)
         return floors
+
+    def _of_slot(self, slot: int) -> Iterator[tuple[float, str]]:
+        head, back, trip = (float(times[slot]) for times in (self.head, self.back, self.trip))
+        forward, again = float(self.forward[slot]), float((self.recompute + self.input_grad)[slot])
+        urgent = self.forward + self.recompute + self.input_grad
+        each, weights = (float(times[slot :: self.slots].sum()) for times in (urgent, self.weight_grad))
+        compute = f"compute of stage {slot}"
+        forwards = f"forwards of stage {slot}, then the last one's round trip"
+        backwards = f"first round trip from stage {slot}, then its backwards"
+        microbatches, finish = self.problem.plan.num_microbatches, float(self.finish[slot])
+        yield head + microbatches * (each + weights) + finish, compute
+        # One microbatch at a time is recomputed, so all other Rs, Is and all Ws come after the first I.
+        own_weight = float(self.weight_grad[slot])
+        yield head + trip - again + microbatches * (again + own_weight) + finish, backwards
+        for name, ready, each_s, home in (
+            (compute, head, each, back),
+            (forwards, head, forward, trip - forward + back),
+            (backwards, head + trip - again, again, back),
+        ):
+            total, limited = self._from_rounds(slot, ready, each_s, home)
+            yield total, f"{name}, in rounds that memory allows" if limited else name
 
     def of_channels(self) -> list[tuple[float, str]]:
         """Bytes over the WAN."""
@@ -148,7 +177,7 @@ class _Floors:
         for hop in problem.hops:
             if not hop.own.crosses_wan:
                 continue
-            rate = min(hop.own.rate, problem.link_capacity(hop) / plan.num_pipelines)
+            rate = min(hop.own.rate, hop.capacity / plan.num_pipelines)
             each = problem.transfer_bytes / rate
             arrive = self.hop_s[hop.direction, hop.stage] - self._fastest_s(hop)
             turn = self.head[-1] + self.forward[-1]

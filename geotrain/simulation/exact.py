@@ -32,7 +32,7 @@ from ortools.sat.python import cp_model
 
 from geotrain.action import Kind, pack
 from geotrain.errors import InputError
-from geotrain.schedule import Orders, Rules
+from geotrain.schedule import Orders
 from geotrain.simulation.problem import FORWARD, Hop, Problem
 from geotrain.simulation.wiring import Wiring
 from geotrain.timeline import Ints
@@ -41,8 +41,6 @@ _MOST_ACTIONS = 600
 _MOST_BOUNDARIES = 3
 _MOST_UNITS = 1 << 50
 """Longest horizon in units of the model's clock; a finer clock would be finer than the float that is handed back."""
-_PLENTY = float(1 << 40)
-"""More microbatches' worth of memory than any GPU holds."""
 _SLACK = 1.3
 """Steps up to so much longer than one that is known are looked at: the solver is lost if the range is too narrow."""
 
@@ -106,6 +104,8 @@ def solve(problem: Problem, *, seconds: float = 30.0, hint_step_s: float | None 
 
 def _poolings(problem: Problem) -> list[frozenset[int]]:
     """Every choice of boundaries to pool, where that makes a transfer quicker; otherwise it can only do harm."""
+    if problem.plan.wan.sharing == "spatial":
+        return [frozenset()]
     size = problem.transfer_bytes
     helped = {hop.boundary for hop in problem.hops if hop.pooled.occupancy_s(size) < hop.own.occupancy_s(size)}
     if len(helped) > _MOST_BOUNDARIES:
@@ -184,7 +184,7 @@ class _Model:
         at_once = self.durations[Kind.W] == 0  # W right after I, as one B: nothing waits in between
         self.held[Kind.I, at_once] += self.held[Kind.W, at_once]
         self.held[Kind.W, at_once] = 0
-        self.limits = problem.limits(Rules(ahead=self.shape.room, split=True, hold=(_PLENTY,) * self.shape.num_stages))
+        self.limits = problem.limits(split=True)
         for pipeline in self.pipelines:
             for slot in range(self.shape.num_stages):
                 self._slot(pipeline, slot)

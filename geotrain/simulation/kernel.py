@@ -44,7 +44,8 @@ W_BEFORE_F, W_BEFORE_B, F_BEFORE_B = 5, 6, 7  # ticks by which the one may hold 
 RUNNING, DONE_F, DONE_R, DONE_B, DONE_W, UNITS, PEAK, AWAKE = 8, 9, 10, 11, 12, 13, 14, 15
 FIRST, LAST = 16, 17  # start of its first action, end of its last
 RECOMPUTE = 18  # when: ONCE_SENT, EARLY or AFTER_FORWARD
-SLOT_COLUMNS = 19
+IN_FLIGHT = 19  # most microbatches at a time
+SLOT_COLUMNS = 20
 
 # Channels: columns of `channels`, one row per pipeline and channel; a pooled one uses pipeline 0's.
 POOLED, LINK, PAIRS, FREE_AT, ON_WIRE, STIRRED, DUE, CALLED = 0, 1, 2, 3, 4, 5, 6, 7
@@ -144,18 +145,21 @@ def _listed(order, slots, marks, q, base, num_microbatches):
 
 @_inner
 def _ruled(stages, slots, marks, expected, q, stage, base, num_microbatches, split, now):
-    """The first ready of backward, recompute, forward, weight gradient; always the lowest microbatch."""
+    """The first ready of backward, recompute, forward, weight gradient; always the lowest microbatch.
+
+    A split backward is whole where its I would not fit.
+    """
     head = stage << STAGE_SHIFT
     base += stage * num_microbatches
     done_b, done_w, units, limit = slots[q, DONE_B], slots[q, DONE_W], slots[q, UNITS], slots[q, LIMIT]
     recomputes = stages[RECOMPUTES, stage]
     m = done_b
     if m < slots[q, DONE_F] and marks[base + m] & GRADIENT_HERE and (slots[q, DONE_R] > m or not recomputes):
-        if not split:
-            return head | m << MICROBATCH_SHIFT | B
-        if units + stages[HELD + I, stage] <= limit or done_w == m:
+        if split and units + stages[HELD + I, stage] <= limit:
             return head | m << MICROBATCH_SHIFT | I
-        return head | done_w << MICROBATCH_SHIFT | W
+        if split and done_w < m:
+            return head | done_w << MICROBATCH_SHIFT | W
+        return head | m << MICROBATCH_SHIFT | B
     may_recompute = recomputes and slots[q, DONE_R] == m and m < slots[q, DONE_F]
     if may_recompute and slots[q, RECOMPUTE] != AFTER_FORWARD and marks[base + m] & GRADIENT_SENT:
         if split and done_w < done_b and units + stages[HELD + R, stage] > limit:
@@ -168,6 +172,10 @@ def _ruled(stages, slots, marks, expected, q, stage, base, num_microbatches, spl
         coming_b = expected[BACKWARD, base + min(done_b, num_microbatches - 1)]
         coming_f = expected[FORWARD, base + min(m, num_microbatches - 1)]
     if room and (stage == 0 or marks[base + m] & ACTIVATION_HERE):
+        # The last stage goes straight from F to its backward, so what has to make room for that comes before.
+        straight = split and stage == stages.shape[1] - 1
+        if straight and done_w < done_b and units + stages[HELD + F, stage] + stages[HELD + I, stage] > limit:
+            return head | done_w << MICROBATCH_SHIFT | W
         until = now + stages[DURATION + F, stage]
         if coming_b <= now or until - coming_b <= slots[q, F_BEFORE_B]:
             return head | m << MICROBATCH_SHIFT | F
@@ -197,16 +205,16 @@ def _start(stages, slots, q, code, now, end):
         slots[q, FIRST] = now
     if kind == F:
         slots[q, DONE_F] += 1
+        slots[q, IN_FLIGHT] = max(slots[q, IN_FLIGHT], slots[q, DONE_F] - slots[q, DONE_B])
         slots[q, UNITS] += stages[HELD + F, stage]
         slots[q, PEAK] = max(slots[q, PEAK], slots[q, UNITS])
     elif kind == R:
         slots[q, DONE_R] += 1
         slots[q, UNITS] += stages[HELD + R, stage]
         slots[q, PEAK] = max(slots[q, PEAK], slots[q, UNITS])
-    elif kind == W:
-        slots[q, DONE_W] += 1
     else:
-        slots[q, DONE_B] += 1
+        slots[q, DONE_B] += kind != W
+        slots[q, DONE_W] += kind != I
 
 
 @_inner
@@ -298,7 +306,7 @@ def _share(channels, flows, links, link, now):
 def play(
     num_pipelines,
     num_microbatches,
-    num_actions,
+    num_actions,  # at most
     num_transfers,
     queue_places,  # most transfers of one pipeline over one channel that is shared or on a link
     stages,  # [STAGE_ROWS, stage]
@@ -315,7 +323,7 @@ def play(
 ):
     """Play one step: actions [code, start, end], transfers [code | direction, start, end, arrival].
 
-    Fewer actions than asked for: the slots wait for each other. `slots` tells each one's PEAK, FIRST and LAST.
+    `slots` tells each one's PEAK, IN_FLIGHT, FIRST and LAST, and by DONE_B < microbatches that all wait for each other.
     """
     num_slots = len(slots) // num_pipelines
     num_channels = len(channels) // num_pipelines

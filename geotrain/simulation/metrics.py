@@ -5,7 +5,8 @@ from itertools import pairwise
 import numpy as np
 
 from geotrain.action import Kind
-from geotrain.plan import Sharing
+from geotrain.network import connections_for, ring_of
+from geotrain.plan import Plan, Sharing
 from geotrain.simulation.play import Played
 from geotrain.simulation.problem import Problem
 from geotrain.simulation.result import Bound, Gain, LinkUse, Result, StageMemory, TimeShare
@@ -21,13 +22,12 @@ def measure(played: Played, bound: Bound, gains: tuple[Gain, ...] = ()) -> Resul
     slots = len(plan.stages)
     gpus_per_slot = plan.tensor_parallel
     utilization = float(timeline.busy_s.mean() / step) if step else 0.0
-    links = _links(played, timeline)
+    links = _gradient_links(problem, step) if plan.replicas else _links(played, timeline)
     model_flops = 3 * sum(cost.flops.forward for cost in problem.costs) * plan.num_microbatches * plan.num_pipelines
     peak_flops = sum(
         plan.datacenter_of(slot).gpu.peak_flops(plan.job.precision) * gpus_per_slot * plan.num_pipelines
         for slot in range(slots)
     )
-    hourly = sum(plan.datacenter_of(s).price_per_gpu_hour * gpus_per_slot * plan.num_pipelines for s in range(slots))
     return Result(
         plan=plan,
         timeline=timeline,
@@ -40,10 +40,19 @@ def measure(played: Played, bound: Bound, gains: tuple[Gain, ...] = ()) -> Resul
         memory=_memory(played, timeline),
         links=links,
         shares=_shares(played, timeline),
-        gpu_cost=hourly * hours(step),
+        gpu_cost=hourly_price(plan) * hours(step),
         egress_cost=sum(link.cost for link in links),
         gains=gains,
     )
+
+
+def hourly_price(plan: Plan) -> float:
+    """Of all GPUs in use."""
+    per_stage = plan.tensor_parallel
+    if plan.replicas:
+        return sum(dc.price_per_gpu_hour * copies * len(plan.stages) * per_stage for dc, copies in plan.groups)
+    stages = range(len(plan.stages))
+    return sum(plan.datacenter_of(stage).price_per_gpu_hour * per_stage * plan.num_pipelines for stage in stages)
 
 
 def _sharing(played: Played) -> list[Sharing | None]:
@@ -80,11 +89,9 @@ def _links(played: Played, timeline: Timeline) -> list[LinkUse]:
     problem, plan = played.problem, played.problem.plan
     stages, transfers = plan.stages, timeline.transfers
     dcs = [stage.dc for stage in stages]
-    ends = list(dict.fromkeys((dcs[h.source], dcs[h.target]) for h in problem.hops if h.own.crosses_wan))
     links = []
-    for source, target in ends:
+    for (source, target), size in problem.wan_bytes.items():
         hops = [h for h in problem.hops if (dcs[h.source], dcs[h.target]) == (source, target)]
-        size = len(hops) * plan.num_microbatches * plan.num_pipelines * problem.transfer_bytes
         on_link = np.zeros(len(transfers), dtype=np.bool_)
         for hop_source, hop_target in {(h.source, h.target) for h in hops}:
             on_link |= (transfers.source == hop_source) & (transfers.target == hop_target)
@@ -102,6 +109,24 @@ def _links(played: Played, timeline: Timeline) -> list[LinkUse]:
             )
         )
     return links
+
+
+def _gradient_links(problem: Problem, step_s: float) -> list[LinkUse]:
+    """Gradients around the ring of data centers; activations stay inside each."""
+    ring, plan = ring_of(problem.plan), problem.plan
+    busy = max(ring.across_s(cost.gradient_bytes) for cost in problem.costs)
+    return [
+        LinkUse(
+            source=source,
+            target=target,
+            size_bytes=size,
+            busy_fraction=min(1.0, busy / step_s) if step_s else 0.0,
+            rate=ring.pair_rate(link),
+            connections=connections_for(link) if plan.wan.connections == "auto" else plan.wan.connections,
+            cost=gigabytes(size) * (link.price_per_gb or 0.0),
+        )
+        for ((source, target), size), link in zip(problem.wan_bytes.items(), ring.links, strict=True)
+    ]
 
 
 def _union_s(start: Floats, end: Floats) -> float:

@@ -29,22 +29,20 @@ class Played:
     problem: Problem
     wiring: Wiring
     schedule: Schedule
+    split: bool
+    """Backward was played in two parts."""
     actions: Ints
     """[code | start | end, n] in ticks."""
     transfers: Ints
     """[code with the direction as its lowest bit | start | end | arrival, n] in ticks."""
     peak_units: Ints
     """[slot stage] memory units held at the peak, in any pipeline."""
-
+    in_flight: Ints
+    """[slot stage] most microbatches in flight, in any pipeline."""
     work_start: Ints
     """[slot stage] ticks at which its first action starts, in any pipeline."""
     work_end: Ints
     """[slot stage] ticks at which its last action ends, in any pipeline."""
-
-    @property
-    def split(self) -> bool:
-        """Whether backward was played in two parts."""
-        return self.schedule.split
 
     @property
     def step_ticks(self) -> int:
@@ -62,7 +60,8 @@ class Played:
         slots = len(self.problem.plan.stages)
         codes, pipeline = self.actions[0] & PIPELINE_FREE, self.actions[0] >> PIPELINE_SHIFT
         slot = pipeline * slots + (codes >> STAGE_SHIFT) % slots
-        return Orders(codes=tuple(codes[slot == s] for s in range(self.wiring.num_pipelines * slots)))
+        edges = np.cumsum(np.bincount(slot, minlength=self.wiring.num_pipelines * slots))[:-1]
+        return Orders(codes=tuple(np.split(codes[np.argsort(slot, kind="stable")], edges)))
 
     def timeline(self) -> Timeline:
         """The step in seconds."""
@@ -134,6 +133,11 @@ class Board:
         self._stages[kernel.OCCUPANCY : kernel.OCCUPANCY + 2] = occupancy
         self._stages[kernel.LATENCY : kernel.LATENCY + 2] = latency
         self._held = {split: problem.held(split=split) for split in (False, True)}
+        self._idle = np.zeros((self.wiring.num_pipelines, shape.num_stages, kernel.SLOT_COLUMNS), dtype=np.int64)
+        self._idle[:, :, kernel.PIPELINE] = np.arange(self.wiring.num_pipelines)[:, None]
+        self._idle[:, :, kernel.LIMIT] = np.iinfo(np.int64).max // 4
+        self._idle[:, :, [kernel.RUNNING, kernel.FIRST]] = kernel.NOTHING
+        self._idle[:, :, kernel.AWAKE] = 1
 
     @property
     def num_spans(self) -> int:
@@ -150,15 +154,15 @@ class Board:
 
     def play(self, schedule: Schedule, variation: Variation = STEADY) -> Played:
         """Play the schedule; ScheduleError if its slots wait for each other."""
-        shape, pipelines = self.problem.shape, self.wiring.num_pipelines
-        self._stages[kernel.HELD : kernel.HELD + 5] = self._held[schedule.split]
+        shape, pipelines, split = self.problem.shape, self.wiring.num_pipelines, schedule.split
+        self._stages[kernel.HELD : kernel.HELD + 5] = self._held[split]
         slots = self._slots(schedule)
         if isinstance(schedule, Orders):
             order = np.concatenate(schedule.codes)
             num_actions = len(order) * pipelines * shape.num_stages // len(schedule.codes)
         else:
             order = np.zeros(0, dtype=np.int64)
-            kinds = (3 if schedule.split else 2) * shape.num_model_stages + int(self._stages[kernel.RECOMPUTES].sum())
+            kinds = (3 if split else 2) * shape.num_model_stages + int(self._stages[kernel.RECOMPUTES].sum())
             num_actions = pipelines * shape.num_microbatches * kinds
         channels, flows, links = (table.copy() for table in self._channels)
         actions, transfers = kernel.play(
@@ -174,47 +178,46 @@ class Board:
             links,
             self._hop_bytes,
             order,
-            int(schedule.split),
+            int(split),
             int(isinstance(schedule, Rules) and schedule.looks_ahead),
             variation.actions,
             variation.transfers,
         )
-        if actions.shape[1] != num_actions:
+        if slots[:, :, kernel.DONE_B].min() < shape.num_microbatches * shape.num_chunks:
             raise ScheduleError(
                 f"the schedule stalls after {actions.shape[1]} of {num_actions} actions: all slots wait"
             )
+        most = slots.max(axis=0)
         return Played(
             problem=self.problem,
             wiring=self.wiring,
             schedule=schedule,
+            split=split,
             actions=actions,
             transfers=transfers,
-            peak_units=slots[:, :, kernel.PEAK].max(axis=0),
+            peak_units=most[:, kernel.PEAK],
+            in_flight=most[:, kernel.IN_FLIGHT],
             work_start=slots[:, :, kernel.FIRST].min(axis=0),
-            work_end=slots[:, :, kernel.LAST].max(axis=0),
+            work_end=most[:, kernel.LAST],
         )
 
     def _slots(self, schedule: Schedule) -> Ints:
         """[pipeline, slot]: the kernel's `slots` at the start of a step."""
-        problem, pipelines, num_slots = self.problem, self.wiring.num_pipelines, self.problem.shape.num_stages
-        slots = np.zeros((pipelines, num_slots, kernel.SLOT_COLUMNS), dtype=np.int64)
-        slots[:, :, kernel.PIPELINE] = np.arange(pipelines)[:, None]
-        slots[:, :, kernel.LIMIT] = problem.limits(schedule)
-        slots[:, :, [kernel.RUNNING, kernel.FIRST]] = kernel.NOTHING
-        slots[:, :, kernel.AWAKE] = 1
+        slots = self._idle.copy()
         if isinstance(schedule, Orders):
-            lengths = np.array([len(codes) for codes in schedule.codes])
-            stop = np.cumsum(lengths)
-            slots[:, :, kernel.NEXT] = (stop - lengths).reshape(-1, num_slots)
-            slots[:, :, kernel.STOP] = stop.reshape(-1, num_slots)
-        else:
-            patience = schedule.patience
-            forward, weight = problem.durations[Kind.F], problem.durations[Kind.W]
-            slots[:, :, kernel.AHEAD] = schedule.ahead
-            slots[:, :, kernel.RECOMPUTE] = _RECOMPUTE[schedule.recompute]
-            slots[:, :, kernel.W_BEFORE_F] = _share(patience.w_before_f, weight)
-            slots[:, :, kernel.W_BEFORE_B] = _share(patience.w_before_b, weight)
-            slots[:, :, kernel.F_BEFORE_B] = _share(patience.f_before_b, forward)
+            lengths = np.array([len(codes) for codes in schedule.codes]).reshape(-1, slots.shape[1])
+            stop = np.cumsum(lengths).reshape(lengths.shape)
+            slots[:, :, kernel.NEXT] = stop - lengths
+            slots[:, :, kernel.STOP] = stop
+            return slots
+        patience, durations = schedule.patience, self.problem.durations
+        slots[:, :, kernel.AHEAD] = schedule.ahead
+        slots[:, :, kernel.RECOMPUTE] = _RECOMPUTE[schedule.recompute]
+        slots[:, :, kernel.W_BEFORE_F] = _share(patience.w_before_f, durations[Kind.W])
+        slots[:, :, kernel.W_BEFORE_B] = _share(patience.w_before_b, durations[Kind.W])
+        slots[:, :, kernel.F_BEFORE_B] = _share(patience.f_before_b, durations[Kind.F])
+        if schedule.split:
+            slots[:, :, kernel.LIMIT] = self.problem.limits(split=True, hold=schedule.hold)
         return slots
 
 

@@ -10,9 +10,9 @@ from geotrain.action import Kind
 from geotrain.cluster.cluster import limit
 from geotrain.cost import StageCost, stage_costs, transfer_bytes
 from geotrain.errors import DoesNotFitError
-from geotrain.network import Path, path_between, ring_all_reduce_s
+from geotrain.network import Path, path_between, ring_all_reduce_s, ring_of
 from geotrain.plan import Plan
-from geotrain.schedule import Rules, Schedule, Shape
+from geotrain.schedule import Shape
 from geotrain.timeline import Floats, Ints
 from geotrain.units import format_bytes
 
@@ -21,6 +21,7 @@ _MOST_TICKS = 4e18
 _MOST_DIGITS = 15
 _UNIT = 1 << 20
 """Memory units of one microbatch's activations, fine enough for the parts that a split backward releases."""
+_PLENTY = 1 << 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,8 @@ class Hop:
     """With the pipeline's own pair."""
     pooled: Path
     """With all pairs of the cell."""
+    capacity: float
+    """Bytes per second of the link it is on; infinite inside a data center or where no limit is given."""
 
     @property
     def boundary(self) -> int:
@@ -60,7 +63,7 @@ class Problem:
     @cached_property
     def transfer_bytes(self) -> float:
         """Per microbatch, boundary and direction."""
-        return transfer_bytes(self.plan)
+        return transfer_bytes(self.plan.job)
 
     @cached_property
     def hops(self) -> list[Hop]:
@@ -70,16 +73,48 @@ class Problem:
         return [self._hop(direction, stage, stage % slots, to % slots) for direction, stage, to in ways]
 
     def _hop(self, direction: int, stage: int, source: int, target: int) -> Hop:
-        own, pooled = (
-            path_between(self.plan, source, target, pooled=pooled, size_bytes=self.transfer_bytes)
-            for pooled in (False, True)
+        own, pooled, capacity = self._ways(source, target)
+        return Hop(
+            direction=direction, stage=stage, source=source, target=target, own=own, pooled=pooled, capacity=capacity
         )
-        return Hop(direction=direction, stage=stage, source=source, target=target, own=own, pooled=pooled)
+
+    def _ways(self, source: int, target: int) -> tuple[Path, Path, float]:
+        """With the pipeline's own pair, with all pairs of the cell, and the link's capacity: alike between two dcs."""
+        plan = self.plan
+        ends = plan.stages[source].dc, plan.stages[target].dc
+        if ends not in self._known_ways:
+            own, pooled = (
+                path_between(plan, source, target, pooled=pooled, size_bytes=self.transfer_bytes)
+                for pooled in (False, True)
+            )
+            capacity = limit(plan.cluster.link(*ends).capacity) if own.crosses_wan else math.inf
+            self._known_ways[ends] = own, pooled, capacity
+        return self._known_ways[ends]
+
+    @cached_property
+    def _known_ways(self) -> dict[tuple[str, str], tuple[Path, Path, float]]:
+        return {}
 
     @cached_property
     def wan_boundaries(self) -> list[int]:
         """Boundaries of slot stages whose transfers cross the WAN."""
         return sorted({hop.boundary for hop in self.hops if hop.own.crosses_wan})
+
+    @cached_property
+    def wan_bytes(self) -> dict[tuple[str, str], float]:
+        """Per step, from one data center to another, all pipelines together."""
+        plan = self.plan
+        sent: dict[tuple[str, str], float] = {}
+        if plan.replicas:
+            ring, gradients = ring_of(plan), sum(cost.gradient_bytes for cost in self.costs)
+            names = [dc.name for dc, _ in ring.groups]
+            return {ends: ring.sent_bytes(gradients) for ends in zip(names, [*names[1:], names[0]], strict=True)}
+        each = plan.num_microbatches * plan.num_pipelines * self.transfer_bytes
+        for hop in self.hops:
+            if hop.own.crosses_wan:
+                ends = plan.stages[hop.source].dc, plan.stages[hop.target].dc
+                sent[ends] = sent.get(ends, 0.0) + each
+        return sent
 
     @cached_property
     def available_bytes(self) -> list[float]:
@@ -132,16 +167,8 @@ class Problem:
 
     def _slowest_s(self, hop: Hop) -> float:
         """A transfer when everybody shares the link with it."""
-        capacity = self.link_capacity(hop)
         flows = self.plan.num_pipelines * len(self.hops)
-        return max(hop.own.occupancy_s(self.transfer_bytes), self.transfer_bytes * flows / capacity)
-
-    def link_capacity(self, hop: Hop) -> float:
-        """Bytes per second of the link the hop is on; infinite inside a data center or where no limit is given."""
-        if not hop.own.crosses_wan:
-            return math.inf
-        source, target = (self.plan.stages[s].dc for s in (hop.source, hop.target))
-        return limit(self.plan.cluster.link(source, target).capacity)
+        return max(hop.own.occupancy_s(self.transfer_bytes), self.transfer_bytes * flows / hop.capacity)
 
     def ticks(self, seconds: float | Floats) -> Ints:
         """Seconds in ticks."""
@@ -173,11 +200,11 @@ class Problem:
         held = np.zeros((len(Kind), len(self.costs)), dtype=np.int64)
         for stage, cost in enumerate(self.costs):
             postponed = self._units(stage, cost.memory.weight_grad_bytes)
-            back = self._recomputed_units(stage) if split else 0
+            back = self._units(stage, cost.memory.recomputed_bytes) if split else 0
             straight = stage == len(self.costs) - 1  # the last stage goes from F to I with all it has
             held[Kind.F, stage] = _UNIT + (back if straight else 0)
             held[Kind.R, stage] = back
-            held[Kind.B, stage] = -_UNIT
+            held[Kind.B, stage] = -_UNIT - back
             held[Kind.I, stage] = postponed - _UNIT - back
             held[Kind.W, stage] = -postponed
         return held
@@ -186,30 +213,37 @@ class Problem:
         each = self.costs[stage].memory.activation_bytes
         return round(size_bytes / each * _UNIT) if each else 0
 
-    def _recomputed_units(self, stage: int) -> int:
-        return self._units(stage, self.costs[stage].memory.recomputed_bytes)
+    def limits(self, *, split: bool, hold: tuple[float, ...] = ()) -> Ints:
+        """[slot] memory units that fit; what recompute brings back is among them where backward is split.
 
-    def limits(self, schedule: Schedule) -> Ints:
-        """[slot] memory units that a schedule which splits backward may hold."""
-        slots = len(self.plan.stages)
-        limits = np.full(slots, np.iinfo(np.int64).max // 4, dtype=np.int64)
-        if isinstance(schedule, Rules) and schedule.split:
-            for slot, (available, hold) in enumerate(zip(self.available_bytes, schedule.hold, strict=True)):
-                each = self.costs[slot].memory.activation_bytes
-                limits[slot] = int(min(available / each if each else hold, hold) * _UNIT) + self._recomputed_units(slot)
-        return limits
+        `hold` caps the rest, in microbatches' worth of activations.
+        """
+        slots, limits = len(self.plan.stages), []
+        for slot, available in enumerate(self.available_bytes):
+            memories = [cost.memory for cost in self.costs[slot::slots]]
+            each = max(memory.activation_bytes for memory in memories)
+            spare = max(memory.recomputed_bytes for memory in memories) if split else 0.0
+            kept = min(available, hold[slot] * each) if hold else available
+            limits.append(int((kept + spare) / each * _UNIT * (1 + 1e-9)) if each else _PLENTY)
+        return np.array(limits, dtype=np.int64)
 
     @cached_property
     def finish(self) -> tuple[Ints, Ints]:
         """Per slot stage: ticks of the all-reduce and of the optimizer that follow its last action."""
-        plan, slots = self.plan, len(self.plan.stages)
+        slots = len(self.plan.stages)
         reduce_s, update_s = [], []
         for slot in range(slots):
             costs = self.costs[slot::slots]
             gradients = sum(cost.gradient_bytes for cost in costs)
-            reduce_s.append(ring_all_reduce_s(plan.num_pipelines, gradients, plan.datacenter_of(slot)))
+            reduce_s.append(self._all_reduce_s(slot, gradients, sum(cost.weight_grad_s for cost in costs)))
             update_s.append(sum(cost.optimizer_s for cost in costs))
         return self.ticks(np.array(reduce_s)), self.ticks(np.array(update_s))
+
+    def _all_reduce_s(self, slot: int, size_bytes: float, hidden_s: float) -> float:
+        plan = self.plan
+        if plan.replicas:
+            return ring_of(plan).all_reduce_s(size_bytes, max(1, plan.stages[slot].layers), hidden_s)
+        return ring_all_reduce_s(plan.num_pipelines, size_bytes, plan.datacenter_of(slot))
 
     def activation_units(self, units: Ints) -> Floats:
         """Memory units as microbatches' worth of activations."""

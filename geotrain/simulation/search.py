@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 
 from geotrain.errors import InputError
-from geotrain.schedule import Orders, Schedule
-from geotrain.schedule.passes import most_in_flight
+from geotrain.schedule import Schedule
 from geotrain.simulation.play import Board, Played
 from geotrain.simulation.problem import Problem
 
@@ -27,14 +26,22 @@ class Search:
     What it may spend is counted in simulated spans, not in seconds, so that the same problem gets the same answer.
     """
 
-    def __init__(self, problem: Problem, spans: float) -> None:
+    def __init__(self, problem: Problem, spans: float, ideal: int = 0) -> None:
+        """`ideal`: ticks of a step that is good enough."""
         self.problem = problem
         self.spans_left = spans
+        self.ideal = ideal
         self.best: Played | None = None
         self.good: list[tuple[Score, Schedule, frozenset[int]]] = []
         """The best few that differ, best first."""
+        self._limits = {split: problem.limits(split=split) for split in (False, True)}
         self._boards: dict[frozenset[int], Board] = {}
         self._short: Search | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to spend or to gain."""
+        return self.spans_left <= 0 or (self.best is not None and self.best.step_ticks <= self.ideal)
 
     def board(self, pooled: frozenset[int]) -> Board:
         """The problem, laid out with those boundaries pooled."""
@@ -49,14 +56,19 @@ class Search:
         except InputError:
             return None
         self.spans_left -= played.actions.shape[1] + played.transfers.shape[1] + _SETUP_SPANS
-        if not fits(played):
+        if not self._fits(played):
             return None
         result = score(played)
-        if self.best is None or result < score(self.best):
+        if not self.good or result < self.good[0][0]:
             self.best = played
         if all(result != other for other, _, _ in self.good):
             self.good = sorted([*self.good, (result, schedule, pooled)], key=lambda entry: entry[0])[:_GOOD]
         return result
+
+    def _fits(self, played: Played) -> bool:
+        """Memory and the plan's cap are hard limits."""
+        room = played.in_flight <= self.problem.shape.room
+        return bool((room & (played.peak_units <= self._limits[played.split])).all())
 
     def try_all(
         self, schedules: Iterable[Schedule], poolings: Sequence[frozenset[int]], *, whatever_it_costs: bool = False
@@ -112,19 +124,3 @@ class Search:
 def score(played: Played) -> Score:
     """Smaller is better: the step, then the slot that is tied up longest, then when all slots are done."""
     return played.step_ticks, played.longest_span_ticks, int(played.work_end.sum())
-
-
-def fits(played: Played) -> bool:
-    """Memory and the plan's cap are hard limits."""
-    problem, slots = played.problem, played.problem.shape.num_stages
-    held = problem.activation_units(played.peak_units)
-    for slot in range(slots):
-        memories = [cost.memory for cost in problem.costs[slot::slots]]
-        spare = max(m.recomputed_bytes for m in memories) if played.split else 0.0
-        limit = problem.available_bytes[slot] + spare
-        if held[slot] * max(m.activation_bytes for m in memories) > limit * (1 + 1e-9):
-            return False
-    if not isinstance(played.schedule, Orders):
-        return True
-    rooms = problem.shape.room * (len(played.schedule.codes) // slots)
-    return all(most_in_flight(codes) <= room for codes, room in zip(played.schedule.codes, rooms, strict=True))

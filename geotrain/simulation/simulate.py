@@ -5,13 +5,13 @@ import math
 from geotrain.errors import DoesNotFitError
 from geotrain.plan import Plan
 from geotrain.schedule import candidates, pooling_choices
-from geotrain.simulation.auto import auto
+from geotrain.simulation.auto import Found, auto
 from geotrain.simulation.bound import lower_bound
 from geotrain.simulation.jitter import Jitter
 from geotrain.simulation.metrics import measure
-from geotrain.simulation.play import Played
+from geotrain.simulation.play import Board, Played
 from geotrain.simulation.problem import Problem
-from geotrain.simulation.result import Gain, Result
+from geotrain.simulation.result import Result
 from geotrain.simulation.search import Search
 from geotrain.units import format_bytes
 
@@ -27,24 +27,25 @@ def simulate(plan: Plan) -> Result:
 def run(plan: Plan, *, robust: Jitter | None = None) -> tuple[Played, Result]:
     """Play one step of the plan, and its figures; with `robust`, auto looks for a low 95th percentile."""
     problem = Problem(plan)
-    gains: tuple[Gain, ...] = ()
-    if plan.schedule == "auto":
-        found = auto(problem, poolings(problem), robust=robust)
-        played, gains = found.played, found.gains
-    else:
-        played = best_play(problem)
-    result = measure(played, lower_bound(problem), gains)
+    found = fastest(problem, robust=robust) or _misfit(problem)
+    result = measure(found.played, lower_bound(problem), found.gains)
     check_memory(result)
-    return played, result
+    return found.played, result
 
 
-def best_play(problem: Problem) -> Played:
-    """The fastest of what the plan's schedule offers; the first of equals."""
-    made = candidates(problem.plan.schedule, problem.shape)
+def fastest(problem: Problem, *, robust: Jitter | None = None) -> Found | None:
+    """The fastest of what the plan's schedule offers and memory allows."""
+    if problem.plan.schedule == "auto":
+        return auto(problem, poolings(problem), robust=robust)
     search = Search(problem, math.inf)
-    search.try_all(made, poolings(problem))
-    # What does not fit is played all the same, to say what it would need.
-    return search.best or search.board(poolings(problem)[0]).play(made[0])
+    search.try_all(candidates(problem.plan.schedule, problem.shape), poolings(problem))
+    return None if search.best is None else Found(played=search.best, gains=())
+
+
+def _misfit(problem: Problem) -> Found:
+    """What does not fit is played all the same, to say what it would need."""
+    first = candidates(problem.plan.schedule, problem.shape)[0]
+    return Found(played=Board(problem, poolings(problem)[0]).play(first), gains=())
 
 
 def poolings(problem: Problem) -> list[frozenset[int]]:

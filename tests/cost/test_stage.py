@@ -138,9 +138,9 @@ def test_every_field_of_a_profile_is_tried_above():
 
 
 def test_measured_boundary_bytes_are_what_crosses():
-    assert transfer_bytes(make_plan(1, 3, job=make_job())) == 33_554_432
-    assert transfer_bytes(make_plan(1, 3, job=make_job(profile={"boundary_bytes": "7 MB"}))) == 7e6
-    assert transfer_bytes(make_plan(1, 3, job=make_job(profile={"boundary_bytes": 0}))) == 0
+    assert transfer_bytes(make_job()) == 33_554_432
+    assert transfer_bytes(make_job(profile={"boundary_bytes": "7 MB"})) == 7e6
+    assert transfer_bytes(make_job(profile={"boundary_bytes": 0})) == 0
 
 
 def test_each_stage_may_have_its_own_measurement():

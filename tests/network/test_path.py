@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from geotrain.cluster import Cluster, Datacenter, Link
-from geotrain.network import Path, connections_for, pair_rate, path_between, ring_all_reduce_s
+from geotrain.network import Path, Ring, connections_for, pair_rate, path_between, ring_all_reduce_s
 from geotrain.network.path import CHUNK_BYTES
 from geotrain.plan import Plan
 from geotrain.units import format_rate
@@ -181,3 +181,34 @@ def test_a_ring_moves_twice_all_but_one_part(participants: int, fabric: dict[str
     content = {"datacenters": [{"name": "dc", "nodes": 4, "gpu": "h100", "fabric": fabric}]}
     dc: Datacenter = Cluster.parse(content, source=File("cluster.yaml")).datacenter("dc")
     assert ring_all_reduce_s(participants, 1000 * MB, dc) == pytest.approx(seconds)
+
+
+def make_ring(copies: tuple[int, ...], *, capacity: float | None = None, sharing: int = 1) -> Ring:
+    """Data centers in a ring of 1 GB/s pairs at 20 ms one way, 10 GB/s inside."""
+    link = Link.model_validate({"rtt": 0.04, "pair_cap": 1e9, "capacity": capacity})
+    dc = Datacenter.model_validate({"name": "a", "nodes": 99, "gpu": "h100", "fabric": {"rate": 10e9}})
+    return Ring(groups=[(dc, n) for n in copies], links=[link] * len(copies), sharing=sharing, connections="auto")
+
+
+@pytest.mark.parametrize(
+    ("ring", "seconds"),
+    [
+        # Each of four pairs sends its quarter there and back, in two rounds of one hop each.
+        pytest.param(make_ring((4, 4)), 1.0 / 4 + 2 * 0.02, id="two"),
+        # The smaller side has two nodes; the others of the larger one have nobody to talk to.
+        pytest.param(make_ring((4, 2)), 1.0 / 2 + 2 * 0.02, id="uneven"),
+        pytest.param(make_ring((4, 4, 4)), 4 / 3 / 4 + 4 * 0.02, id="three"),
+        pytest.param(make_ring((4, 4), capacity=2e9), 1.0 / 2 + 2 * 0.02, id="capacity"),
+        pytest.param(make_ring((4, 4), capacity=2e9, sharing=2), 1.0 + 2 * 0.02, id="shared"),
+    ],
+)
+def test_gradients_of_a_gigabyte_around_a_ring(ring: Ring, seconds: float):
+    assert ring.across_s(1e9) == pytest.approx(seconds)
+
+
+def test_the_ring_starts_while_backward_still_makes_gradients():
+    ring = make_ring((4, 4))
+    across, inside = 0.29, 2 * 3 / 4 * 0.1
+    assert ring.all_reduce_s(1e9, 1, 10.0) == pytest.approx(across + inside)
+    assert ring.all_reduce_s(1e9, 10, 0.1) == pytest.approx(across + inside - 0.09)
+    assert ring.all_reduce_s(1e9, 10, 99.0) == pytest.approx(across / 10 + inside)

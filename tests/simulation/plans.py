@@ -29,6 +29,7 @@ def make_plan(
     capacity: float | None = None,
     activation_bytes: float = 1.0,
     weight_grad_bytes: float = 1.0,
+    workspace_bytes: float = 0.0,
     gpu_memory: str = "80 GiB",
     **plan: Any,
 ) -> Plan:
@@ -62,7 +63,7 @@ def make_plan(
             "static_bytes": 0,
             "activation_bytes": activation_bytes,
             "weight_grad_bytes": weight_grad_bytes,
-            "workspace_bytes": 0,
+            "workspace_bytes": workspace_bytes,
         }
         for s in range(stages)
     ]

@@ -5,14 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from geotrain.errors import DoesNotFitError
 from geotrain.schedule import Orders, check
+from geotrain.simulation import auto as search_of_auto
 from geotrain.simulation import simulate
-from geotrain.simulation.auto import auto
+from geotrain.simulation.auto import Poolings, auto
 from geotrain.simulation.play import play
 from geotrain.simulation.problem import Problem
-from geotrain.simulation.simulate import poolings
+from geotrain.simulation.search import Search
+from geotrain.simulation.simulate import poolings, run
 from tests.simulation.plans import make_plan
 from tests.simulation.test_invariants import cases
 
@@ -39,6 +42,69 @@ def test_what_comes_out_are_lists_that_pass_the_checker(case: dict[str, Any]) ->
     steps = [gain.step_s for gain in found.gains]
     assert steps == sorted(steps, reverse=True)
     assert problem.seconds(np.array(found.played.step_ticks)) <= steps[-1]
+
+
+@pytest.mark.parametrize("schedule", ["auto", "zero-bubble", "zero-bubble-2p"])
+@given(
+    case=cases(),
+    room=st.integers(1, 4),
+    kept=st.sampled_from([0.5, 1.0, 1.9, 2.0, 3.0]),
+    workspace=st.sampled_from([0, 1]),
+)
+@settings(max_examples=25, deadline=None)
+def test_where_weight_gradients_hardly_fit(
+    schedule: str, case: dict[str, Any], room: int, kept: float, workspace: int
+) -> None:
+    """Whatever has to be whole or to make room first: the checker accepts it; played again it takes the same memory."""
+    memory: dict[str, Any] = {
+        "activation_bytes": 1000,
+        "weight_grad_bytes": kept * 1000,
+        "workspace_bytes": workspace * 1000,
+    }
+    plan = make_plan(**case, schedule=schedule, gpu_memory=f"{(room + workspace) * 1000} B", **memory)
+    problem = Problem(plan)
+    played, result = run(plan)
+    assert result.step_time_s >= result.bound.total_s * (1 - 1e-9)
+    orders = played.orders()
+    check(orders, problem.shape)
+    again = play(problem, orders, played.wiring.pooled)
+    if case["recompute"] is None and case["capacity"] is None:
+        assert (again.peak_units == played.peak_units).all()
+
+
+def test_the_last_stage_makes_room_before_a_forward_and_not_before_its_backward() -> None:
+    """It recomputes nothing, so nothing may come between the two."""
+    plan = make_plan(
+        forward=[1, 1], backward=[2, 2], recompute=[1, 1], microbatches=3, schedule="zero-bubble-2p",
+        activation_bytes=1000, weight_grad_bytes=2000, gpu_memory="3000 B",
+    )  # fmt: skip
+    played, _ = run(plan)
+    assert str(played.orders()).splitlines()[1] == "1F0 1I0 1W0 1F1 1I1 1W1 1F2 1I2 1W2"
+
+
+def test_a_whole_backward_among_split_ones_lets_go_of_what_recompute_brought_back() -> None:
+    plan = make_plan(
+        forward=[1, 1], backward=[2, 2], recompute=[1, 1], microbatches=3, activation_bytes=1000,
+        weight_grad_bytes=1000, workspace_bytes=1000,
+    )  # fmt: skip
+    lists = "0F0 0R0 0B0 0F1 0R1 0I1 0W1 0F2 0R2 0B2\n1F0 1B0 1F1 1I1 1W1 1F2 1B2"
+    played = play(Problem(plan), Orders.parse(lists), frozenset())
+    assert played.problem.activation_units(played.peak_units).tolist() == [2, 2]
+
+
+def test_interrupted_it_returns_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(search: Search, poolings: Poolings) -> None:
+        try_named(search, poolings)
+        raise KeyboardInterrupt
+
+    problem = Problem(make_plan(forward=[1, 2, 1], backward=[2, 3, 2], microbatches=6, schedule="auto"))
+    try_named = search_of_auto._try_named
+    assert not auto(problem, [frozenset()]).interrupted
+    monkeypatch.setattr(search_of_auto, "_try_named", interrupt)
+    found = auto(problem, [frozenset()])
+    assert found.interrupted
+    assert [gain.idea for gain in found.gains] == ["best named schedule (interrupted)"]
+    check(found.played.orders(), problem.shape)
 
 
 @given(case=cases())

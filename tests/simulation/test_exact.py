@@ -13,7 +13,7 @@ from ortools.sat.python import cp_model
 from geotrain.action import Kind
 from geotrain.errors import InputError
 from geotrain.plan import Plan, ScheduleName
-from geotrain.schedule import Orders, Rules, check
+from geotrain.schedule import Orders, check
 from geotrain.simulation import simulate
 from geotrain.simulation.exact import Exact, solve
 from geotrain.simulation.play import play
@@ -106,7 +106,7 @@ def plainly_best_ticks(problem: Problem, pooled: frozenset[int]) -> int:
     microbatches, pipelines = range(shape.num_microbatches), range(wiring.num_pipelines)
     everything = int(ticks.sum() + occupancy.sum() + latency.sum()) * len(microbatches) * len(pipelines)
     held = problem.held(split=True)
-    limits = problem.limits(Rules(ahead=shape.room, split=True, hold=(1e9,) * slots))
+    limits = problem.limits(split=True)
 
     cp = cp_model.CpModel()
     step = cp.new_int_var(0, everything, "step")
@@ -192,7 +192,7 @@ def test_a_model_that_assumes_nothing_finds_the_same_step(seed: int, chunks: int
 def assert_fits(orders: Orders, problem: Problem) -> None:
     """No more in flight and no more memory than there is, whatever is fused and wherever R is left out."""
     shape, held = problem.shape, problem.held(split=True)
-    limits = problem.limits(Rules(ahead=shape.room, split=True, hold=(1e9,) * shape.num_stages))
+    limits = problem.limits(split=True)
     for slot, actions in enumerate(orders):
         in_flight = units = 0
         for stage, kind, m in actions:
@@ -243,7 +243,9 @@ def test_what_it_finds_fits_can_be_played_and_is_never_beaten(seed: int) -> None
         pytest.param({"microbatches": 1, "recompute": [3, 3]}, 6, id="long-recompute"),
         # Two transfers of 2, one after the other, there and back, beat one of 4: the last one's way is
         # F 1, its turn 2, over in 2, F 1, I 1, back in 2, I 1, W 1.
-        pytest.param({"microbatches": 1, "pipelines": 2, "occupancy": [4.0]}, 11, id="pooled"),
+        pytest.param({"microbatches": 1, "pipelines": 2, "sharing": "temporal", "occupancy": [4.0]}, 11, id="pooled"),
+        # Not where the plan keeps them apart: F 1, over in 4, F 1, I 1, back in 4, I 1, W 1.
+        pytest.param({"microbatches": 1, "pipelines": 2, "occupancy": [4.0]}, 13, id="spatial"),
         # What W needs does not fit, so both stages do whole backwards, 1 + 1 + 2 + 2, one microbatch after the other.
         pytest.param(
             {"microbatches": 2, "gpu_memory": "1500 B", "activation_bytes": 1000, "weight_grad_bytes": 2000},
@@ -256,7 +258,7 @@ def test_known_steps(case: dict[str, Any], best: float) -> None:
     exact = solve(Problem(make_plan(**{"forward": [1, 1], "backward": [2, 2]} | case)))
     assert exact.optimal
     assert exact.step_s * 1e3 == pytest.approx(best)
-    assert exact.pooled == (frozenset({0}) if "pipelines" in case else frozenset())
+    assert exact.pooled == (frozenset({0}) if "sharing" in case else frozenset())
     assert ("B" in str(exact.orders[0])) == ("gpu_memory" in case)
 
 
@@ -296,7 +298,9 @@ def test_times_that_share_no_grid() -> None:
         pytest.param({"capacity": 0.1}, "capacity of the link from dc0 to dc1 is shared", id="capacity"),
         pytest.param({"microbatches": 60}, "make 900 actions, the exact search takes at most 600", id="large"),
         pytest.param(
-            {"pipelines": 2}, "4 boundaries may be pooled or not, the exact search takes at most 3", id="pools"
+            {"pipelines": 2, "sharing": "temporal"},
+            "4 boundaries may be pooled or not, the exact search takes at most 3",
+            id="pools",
         ),
     ],
 )

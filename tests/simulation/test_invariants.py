@@ -7,13 +7,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from geotrain.errors import DoesNotFitError
 from geotrain.schedule import check
+from geotrain.simulation import run as run_plan
 from geotrain.simulation import simulate
 from geotrain.simulation.play import play
 from geotrain.simulation.problem import Problem
 from geotrain.simulation.result import Result
-from geotrain.simulation.simulate import best_play
 from geotrain.timeline import Timeline
 from tests.simulation.plans import BYTES, make_plan
 
@@ -115,11 +114,8 @@ def test_the_cap_on_microbatches_in_flight_holds(schedule: str, case: dict[str, 
 @settings(max_examples=40, deadline=None)
 def test_memory_is_a_hard_limit(schedule: str, case: dict[str, Any], room: int, kept: float) -> None:
     memory = {"gpu_memory": f"{room * 1000 + 500} B", "activation_bytes": 1000, "weight_grad_bytes": kept * 1000}
-    try:
-        result = run(schedule, case, **memory)
-    except DoesNotFitError:
-        assert kept > 1  # not even one microbatch fits between its input and its weight gradient
-        return
+    result = run(schedule, case, **memory)
+    assert result.step_time_s >= result.bound.total_s * (1 - 1e-9)
     for stage in result.memory:
         assert stage.total_bytes <= stage.limit_bytes
 
@@ -131,7 +127,7 @@ def test_rules_leave_lists_that_play_the_same(schedule: str, case: dict[str, Any
     """What the rules decided passes the checker and, played as fixed lists, gives the same step."""
     plan = make_plan(**case | {"sharing": "spatial"}, schedule=schedule)
     problem = Problem(plan)
-    played = best_play(problem)
+    played, _ = run_plan(plan)
     orders = played.orders()
     check(orders, problem.shape)
     replayed = play(problem, orders, frozenset())

@@ -60,8 +60,11 @@ def test_nothing_beats_it_and_what_it_finds_can_be_played(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_auto_is_close_to_it(seed: int) -> None:
     plan = small_plan(random.Random(seed))
+    problem = Problem(plan)
     found = simulate(plan).step_time_s
-    assert 1 - 1e-9 <= found / solve(Problem(plan), hint_step_s=found).bound_s <= 1.1
+    best = solve(problem, hint_step_s=found).bound_s
+    assert 1 - 1e-9 <= found / best <= 1.1
+    assert lower_bound(problem).total_s <= best * (1 + 1e-9)
 
 
 def test_what_is_too_large_is_refused() -> None:

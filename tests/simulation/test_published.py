@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from geotrain.simulation import simulate
-from geotrain.simulation.problem import Problem
-from geotrain.simulation.simulate import best_play
+from geotrain.simulation.simulate import run
 from tests.simulation.plans import make_plan
 
 # P, M, F, input gradient, weight gradient, hop latency in ms; share of a microbatch's memory that waits for W
@@ -30,8 +29,8 @@ def test_zero_bubble_rates(
             occupancy=[0.0] * (stages - 1), latency=[hop] * (stages - 1), microbatches=microbatches,
             schedule=schedule, activation_bytes=1000, weight_grad_bytes=kept * 1000,
         )  # fmt: skip
-        problem = Problem(plan)
-        span = float(problem.seconds(np.array(best_play(problem).longest_span_ticks))) * 1e3
+        played, _ = run(plan)
+        span = float(played.problem.seconds(np.array(played.longest_span_ticks))) * 1e3
         return (span - microbatches * (f + i + w)) / span
 
     published_1f1b, published_1p, published_2p = rates
