@@ -2,13 +2,13 @@
 
 import sys
 
-from benchmarks import oracle, published, simulator
+from benchmarks import oracle, planner, published, simulator
 
 
 def main() -> None:
     """All benchmarks, in order."""
     missed = 0
-    for run in (simulator.run, oracle.run, published.run):
+    for run in (simulator.run, oracle.run, published.run, planner.run):
         for row in run():
             target = ""
             if row.target is not None:

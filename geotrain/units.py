@@ -41,6 +41,7 @@ RATE = Dimension(
     | {f"{prefix}bps": factor / 8 for prefix, factor in _DECIMAL.items()},
     "5 Gbit/s",
 )
+COUNT = Dimension("number", {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}, "300B")
 COMPUTE = Dimension("compute rate", {f"{prefix}FLOP/s": f for prefix, f in _DECIMAL.items()}, "312 TFLOP/s")
 
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)?\s*")
@@ -161,3 +162,8 @@ def gigabytes(size_bytes: float) -> float:
 def hours(seconds: float) -> float:
     """Seconds in the unit that clouds bill GPUs in."""
     return seconds / 3600
+
+
+def days(seconds: float) -> float:
+    """Seconds in the unit that trainings are planned in."""
+    return seconds / 86400

@@ -33,14 +33,21 @@ def _options(
 
 
 def build_app() -> typer.Typer:
-    """The application with every command: a module `do_this` of this package is `geotrain do-this`."""
+    """The application with every command: a module `do_this` of this package is `geotrain do-this`.
+
+    Its `command` is a function, or a Typer that holds several.
+    """
     # Rich help and tracebacks would triple the time to the first line.
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     app.callback(epilog="To begin: `geotrain init DIR` writes three example files and says what to run next.")(_options)
     for module in pkgutil.iter_modules(__path__):
         if not module.name.startswith("_"):
+            name = module.name.replace("_", "-")
             command = importlib.import_module(f"{__name__}.{module.name}").command
-            app.command(module.name.replace("_", "-"))(command)
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=name)
+            else:
+                app.command(name)(command)
     return app
 
 

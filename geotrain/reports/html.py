@@ -20,8 +20,8 @@ from geotrain.units import format_seconds
 _SCRIPTS = ["report.js", "report_drawing.js", "report_input.js"]
 
 
-def html_report(result: Result) -> str:
-    """The text of the file; the same Result gives the same text."""
+def html_report(result: Result, *, planning: str = "") -> str:
+    """The text of the file; the same Result gives the same text. `planning` are sections on how it was chosen."""
     picture = gantt(result)
     script = "".join(_asset(name) for name in _SCRIPTS)
     return Template(_asset("report.html")).substitute(
@@ -31,6 +31,7 @@ def html_report(result: Result) -> str:
         step_time=escape(format_seconds(result.step_time_s)),
         sentence=escape(plan_sentence(result.plan)),
         cards=cards(headline(result)),
+        planning=planning,
         time_shares=time_shares(result),
         picture_text=escape(_picture_text(result, picture.description["spans"])),
         stages=stages(result),

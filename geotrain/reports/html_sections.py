@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from geotrain.action import Kind
+from geotrain.planner.use import num_cells, uses
 from geotrain.reports.charts import Part, stacked_bar
-from geotrain.reports.words import Figure, datacenters, gains, money, percent, plural, shares, used_of_limit
+from geotrain.reports.words import Figure, gains, money, percent, plural, shares, used_of_limit
 from geotrain.simulation.result import Result
 from geotrain.units import format_bytes, format_rate, format_seconds, format_traffic
 
@@ -48,7 +49,8 @@ def _css(key: str) -> str:
     return key.replace("_", "-")
 
 
-def _bar_row(name: str, detail: str, chart: str, value: str) -> str:
+def bar_row(name: str, detail: str, chart: str, value: str) -> str:
+    """An entry of a list of bars: name, bar, value."""
     return (
         f'<li><span class="name">{escape(name)} <small>{escape(detail)}</small></span>{chart}'
         f'<span class="value">{escape(value)}</span></li>'
@@ -89,9 +91,7 @@ def stages(result: Result) -> str:
         low, high = percent(float(busy[:, stage].min())), percent(float(busy[:, stage].max()))
         value = f"{low} busy" if low == high else f"{low} to {high} busy"
         said = ", ".join(part.label for part in parts)
-        rows.append(
-            _bar_row(name, detail, stacked_bar(parts, total=1.0, title=f"{name} busy", description=said), value)
-        )
+        rows.append(bar_row(name, detail, stacked_bar(parts, total=1.0, title=f"{name} busy", description=said), value))
     keys = ["forward", "recompute", "backward", "optimizer", "all-reduce"]
     return f'<ul class="bars">{"".join(rows)}</ul>' + _legend([(key, key, "") for key in keys] + [("idle", "idle", "")])
 
@@ -113,20 +113,27 @@ def memory(result: Result) -> str:
         chart = stacked_bar(parts, total=total, title=f"{name} memory", description=said, limit=entry.limit_bytes)
         over = " (over)" if entry.total_bytes > entry.limit_bytes else ""
         detail = f"{result.plan.stages[stage].dc}, {entry.in_flight:.3g} in flight"
-        rows.append(_bar_row(name, detail, chart, f"{used_of_limit(entry)}{over}"))
+        rows.append(bar_row(name, detail, chart, f"{used_of_limit(entry)}{over}"))
     keys = [("static", "weights, gradients, optimizer", ""), ("held", "microbatches in flight", "")]
     keys += [("workspace", "workspace", ""), ("limit", "limit", "")]
     return f'<ul class="bars">{"".join(rows)}</ul>' + _legend(keys)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose rows become blocks on a narrow screen; the first column is text, the others figures."""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text: Sequence[str] = ()) -> str:
+    """A table whose rows become blocks on a narrow screen; the first column is text, the others figures.
+
+    `text` names further columns that are text.
+    """
+
+    def look(heading: str) -> str:
+        return ' class="text"' if heading in text else ""
+
+    head = "".join(f'<th scope="col"{look(heading)}>{escape(heading)}</th>' for heading in headings)
     body = "".join(
         "<tr>"
         + f'<th scope="row">{escape(row[0])}</th>'
         + "".join(
-            f'<td data-label="{escape(heading)}">{escape(cell)}</td>'
+            f'<td{look(heading)} data-label="{escape(heading)}">{escape(cell)}</td>'
             for heading, cell in zip(headings[1:], row[1:], strict=True)
         )
         + "</tr>"
@@ -175,7 +182,7 @@ def plan_details(result: Result) -> str:
         "microbatch": f"{plural(job.microbatch, 'sample')}, {plan.num_microbatches} per pipeline and step",
         "training": f"{job.precision}, recompute {job.recompute}, {job.optimizer}",
         "schedule": plan.schedule + (f", interleave {plan.interleave}" if plan.interleave > 1 else ""),
-        "pipelines": f"{plan.pipelines_per_cell} per cell, {plural(plan.cells, 'cell')}",
+        "pipelines": f"{plan.pipelines_per_cell} per cell, {plural(num_cells(plan), 'cell')}",
         "tensor parallel": f"{plural(plan.tensor_parallel, 'GPU')} per slot",
         "in flight": f"at most {plan.max_in_flight}" if plan.max_in_flight != "auto" else "what memory allows",
         "connections": _connections(result),
@@ -184,13 +191,11 @@ def plan_details(result: Result) -> str:
     }
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(fact)}</dd></div>" for name, fact in facts.items())
     rows = []
-    for name in datacenters(plan):
-        dc = plan.cluster.datacenter(name)
-        mine = [stage for stage, entry in enumerate(plan.stages) if entry.dc == name]
-        used = len(mine) * plan.num_pipelines * plan.tensor_parallel
+    for use in uses(plan):
+        dc = plan.cluster.datacenter(use.dc)
         fabric = "unlimited" if dc.fabric is None else format_rate(dc.fabric.rate)
         price = money(dc.price_per_gpu_hour) if dc.price_per_gpu_hour > 0 else "none"
-        rows.append([name, _ranges(mine), f"{used} of {dc.num_gpus}", dc.gpu.name, fabric, price])
+        rows.append([use.dc, ranges(use.stages), f"{use.gpus} of {use.has_gpus}", dc.gpu.name, fabric, price])
     headings = ["data center", "stages", "GPUs used", "GPU", "fabric", "price per GPU hour"]
     return f'<dl class="facts">{items}</dl>' + table(headings, rows)
 
@@ -212,8 +217,8 @@ def _sharing(result: Result) -> str:
     return ", ".join(f"stage {boundary} to {boundary + 1} {mode}" for boundary, mode in modes.items())
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """0-19, 40."""
+def ranges(numbers: Sequence[int]) -> str:
+    """Runs of numbers: 0-19, 40."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number - 1:

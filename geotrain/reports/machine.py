@@ -79,5 +79,5 @@ def _transfer_times(result: Result) -> tuple[float, float]:
     timeline = result.timeline
     held = timeline.transfers.end_s - timeline.transfers.start_s
     crosses = wan_rows(result.plan, timeline)
-    times = timeline.copies * result.plan.cells
+    times = result.plan.num_pipelines // timeline.num_pipelines
     return float(held[crosses].sum()) * times, float(held[~crosses].sum()) * times

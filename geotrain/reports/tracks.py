@@ -151,7 +151,7 @@ def transfer_bytes(result: Result) -> dict[tuple[str, str], float]:
     pairs, times = np.unique(np.stack([sources, targets], 1), axis=0, return_counts=True)
     for (source, target), number in zip(pairs.tolist(), times.tolist(), strict=True):
         direction = plan.stages[source].dc, plan.stages[target].dc
-        numbers[direction] = numbers.get(direction, 0) + number * timeline.copies * plan.cells
+        numbers[direction] = numbers.get(direction, 0) + number * (plan.num_pipelines // timeline.num_pipelines)
     return {
         (link.source, link.target): link.size_bytes / numbers[link.source, link.target]
         for link in result.links

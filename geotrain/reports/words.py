@@ -93,11 +93,15 @@ def plan_sentence(plan: Plan) -> str:
     """The plan as one would say it."""
     model = plan.job.model
     used = datacenters(plan)
-    where = f"{plural(len(used), 'data center')} ({', '.join(used)})"
-    cells = f" in {plural(plan.cells, 'cell')}" if plan.cells > 1 else ""
+    where = f"over {plural(len(used), 'data center')} ({', '.join(used)})"
+    if plan.replicas:
+        again = ", ".join(replica.dc for replica in plan.replicas)
+        where = f"inside {used[0]} and again in {again}, data parallel across"
+    num_cells = plan.num_pipelines // plan.pipelines_per_cell
+    cells = f" in {plural(num_cells, 'cell')}" if num_cells > 1 else ""
     return (
         f"{model.name} ({plural(model.layers, 'layer')}, {count(model.parameters)} parameters) in "
-        f"{plural(len(plan.stages), 'stage')} over {where}, {plural(plan.num_pipelines, 'pipeline')}{cells} of "
+        f"{plural(len(plan.stages), 'stage')} {where}, {plural(plan.num_pipelines, 'pipeline')}{cells} of "
         f"{plural(plan.num_microbatches, 'microbatch', 'microbatches')}, schedule {plan.schedule}."
     )
 

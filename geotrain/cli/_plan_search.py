@@ -1,0 +1,142 @@
+"""The searches behind `geotrain plan`: the question, the best plan, the frontier, and what to fall back to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from geotrain.cli._quantity import quantity
+
+if TYPE_CHECKING:
+    from geotrain.cli._progress import Line
+    from geotrain.planner import Across, Answer, Ask, Scored
+    from geotrain.planner.explain import Explanation, Worth
+    from geotrain.planner.sensitivity import Change
+    from geotrain.planner.survive import Fallback
+
+
+def make_ask(
+    goal: Literal["time", "cost"] | None,
+    tokens: str | None,
+    deadline: str | None,
+    max_cost: str | None,
+    across: Across,
+    stages: int | None,
+    schedule: str,
+    budget: str | None,
+    evaluations: int | None,
+) -> Ask:
+    """The options as a question; InputError where they do not go together."""
+    import math
+    from typing import get_args
+
+    from geotrain.errors import InputError
+    from geotrain.hints import hint
+    from geotrain.plan import ScheduleName
+    from geotrain.planner import Ask
+    from geotrain.units import COUNT, TIME
+
+    for option, value in (("--deadline", deadline), ("--max-cost", max_cost)):
+        if value is not None and tokens is None:
+            raise InputError(f"{option} is {value!r} and needs --tokens: of how many tokens, such as '300B'")
+    chosen = next((name for name in get_args(ScheduleName) if name == schedule), None)
+    if chosen is None:
+        raise InputError(f"--schedule is {schedule!r}: {hint(schedule, get_args(ScheduleName))}")
+    return Ask(
+        goal=goal or ("cost" if deadline is not None and max_cost is None else "time"),
+        tokens=quantity("--tokens", tokens, COUNT) if tokens else 0.0,
+        deadline_s=quantity("--deadline", deadline, TIME) if deadline else math.inf,
+        max_cost=quantity("--max-cost", max_cost, COUNT) if max_cost else math.inf,
+        across=across,
+        stages=stages,
+        schedule=chosen,
+        seconds=quantity("--budget", budget, TIME) if budget else math.inf,
+        evaluations=evaluations or Ask().evaluations,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the searches came to."""
+
+    answer: Answer
+    fallbacks: list[Fallback] | None = None
+    without: dict[str, Scored] = field(default_factory=dict)
+    """The best plans without one data center, where that was looked for."""
+    growth: list[Change] = field(default_factory=list)
+    """What one more node in each data center would bring, likewise."""
+
+    def worth(self) -> tuple[Worth, ...]:
+        """What each data center brings."""
+        from geotrain.planner.explain import worth
+
+        return worth(self.answer, self.without)
+
+    def explain(self) -> Explanation | None:
+        """Why this plan; None after Ctrl-C."""
+        from geotrain.planner.explain import explain
+
+        with going_on():
+            return explain(self.answer, self.without, self.growth)
+        return None
+
+
+def search(
+    cluster_file: Path, job_file: Path, ask: Ask, line: Line, *, survive: bool, pareto: bool, thorough: bool
+) -> Found:
+    """The best plan; the frontier, plans to fall back to, and what the next data center brings.
+
+    That is read from other plans the search simulated; with `thorough` a search of its own looks for the best, and
+    others for what one more node would bring.
+    """
+    from geotrain.cluster import Cluster
+    from geotrain.errors import InputError
+    from geotrain.planner import find_plan
+    from geotrain.planner.growth import one_more_node
+    from geotrain.planner.pareto import with_frontier
+    from geotrain.planner.survive import fallbacks, without_the_smallest
+    from geotrain.workload import Job
+
+    cluster, job = Cluster.load(cluster_file), Job.load(job_file)
+
+    def find(cluster: Cluster, job: Job, ask: Ask) -> Answer:
+        return find_plan(cluster, job, ask, watch=line.watch)
+
+    if ask.stages is not None and ask.stages > job.model.layers:
+        raise InputError(f"--stages is {ask.stages} and must be at most {job.model.layers}, the layers of {job_file}")
+    try:
+        found = Found(answer=find(cluster, job, ask))
+    except InputError as error:
+        raise type(error)(f"{job_file} on {cluster_file}: {error}") from error
+    if found.answer.ending == "interrupted":
+        return found
+    with going_on():
+        if survive:
+            line.begin("planning for losses")
+            lost = fallbacks(cluster, job, found.answer, find)
+            found = replace(found, fallbacks=lost, without={one.lost: one.answer.best for one in lost if one.answer})
+        elif thorough:
+            line.begin("planning without the next data center")
+            found = replace(found, without=without_the_smallest(cluster, job, found.answer, find))
+        if thorough:
+            line.begin("planning with one more node")
+            found = replace(found, growth=one_more_node(cluster, job, found.answer, find))
+        if pareto:
+            line.begin("planning the frontier")
+            found = replace(found, answer=with_frontier(cluster, job, found.answer, find))
+    line.begin("explaining")
+    return found
+
+
+@contextmanager
+def going_on() -> Iterator[None]:
+    """Ctrl-C ends what is inside, but the plan that was found before is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted: the plan stands; what was still being looked for is left out", err=True)

@@ -1,0 +1,45 @@
+"""What is wanted of a plan, and how long to look for it."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from geotrain.plan import ScheduleName
+
+Goal = Literal["time", "cost"]
+Across = Literal["any", "pipeline", "data"]
+GOALS: tuple[Goal, ...] = ("time", "cost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """A question to the planner. `deadline_s` and `max_cost` speak of training on that many `tokens`."""
+
+    goal: Goal = "time"
+    """time: most tokens per second; cost: least money per token."""
+    tokens: float = 0.0
+    deadline_s: float = math.inf
+    """Slower plans do not count."""
+    max_cost: float = math.inf
+    """Dearer plans do not count."""
+    across: Across = "any"
+    """What may cross the WAN: activations between stages (pipeline), gradients between whole pipelines (data)."""
+    stages: int | None = None
+    """Only this number of stages; otherwise it is searched."""
+    schedule: ScheduleName = "auto"
+    evaluations: int = 300
+    """Most plans that are simulated."""
+    seconds: float = math.inf
+    """Longest search, by the wall clock; the answer then depends on the machine."""
+    tolerance: float = 0.003
+    """The search ends when no plan can be better by more than this share."""
+
+    @property
+    def most_s_per_token(self) -> float:
+        """The deadline, per token."""
+        return self.deadline_s / self.tokens if self.tokens else math.inf
+
+    @property
+    def most_cost_per_token(self) -> float:
+        """The budget, per token."""
+        return self.max_cost / self.tokens if self.tokens else math.inf

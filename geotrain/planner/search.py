@@ -1,0 +1,327 @@
+"""The planner: looks at layouts in the order of what they could at best achieve, and simulates those worth it.
+
+Everything waits in one queue, ordered by a floor of its score. What comes first is opened: a group of layouts into
+layouts with a tighter floor each, a layout into a simulation; what comes out well brings its neighbours in, with a
+layer moved from one stage to another. Once the first in line cannot beat the best found, nobody in the queue can: the
+search knows how good its answer is at any moment.
+"""
+
+import heapq
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from geotrain.cluster import Cluster
+from geotrain.errors import DoesNotFitError, InputError
+from geotrain.planner.answer import Answer, Ending, Progress, Scored
+from geotrain.planner.ask import GOALS, Ask
+from geotrain.planner.layout import Layout
+from geotrain.planner.misfit import closest
+from geotrain.planner.published import Estimate, published
+from geotrain.planner.slots import Slots
+from geotrain.planner.space import Group, Space
+from geotrain.simulation.auto import Found, quick
+from geotrain.simulation.bound import lower_bound
+from geotrain.simulation.metrics import hourly_price, measure
+from geotrain.simulation.problem import Problem
+from geotrain.simulation.result import Bound
+from geotrain.simulation.simulate import fastest, poolings
+from geotrain.units import format_seconds, gigabytes, hours
+from geotrain.workload import Job
+
+_SETTLED = 2
+"""Plans that are simulated thoroughly in the end, at most."""
+_NEARLY_BEST = 1.03
+"""By so much a thorough search for a schedule may still improve a step."""
+_ESTIMATES = 3
+"""Of the published algorithm for each number of stages, should the best not fit in memory."""
+_NEARLY_BEST = 1.02
+
+Score = tuple[float, float]
+Watch = Callable[[Progress], None]
+
+
+def find_plan(cluster: Cluster, job: Job, ask: Ask | None = None, *, watch: Watch | None = None) -> Answer:
+    """The best plan for the question; DoesNotFitError if there is none.
+
+    The same question gets the same answer, unless the wall clock or Ctrl-C ends the search.
+    """
+    return _Search(Space(cluster, job, ask or Ask()), watch).run()
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A layout with its floor."""
+
+    layout: Layout
+    problem: Problem
+
+    @cached_property
+    def bound(self) -> Bound:
+        return lower_bound(self.problem)
+
+    @cached_property
+    def egress(self) -> float:
+        """Money for bytes over the WAN, per step."""
+        link = self.problem.plan.cluster.link
+        return sum(gigabytes(size) * (link(*ends).price_per_gb or 0.0) for ends, size in self.problem.wan_bytes.items())
+
+    def rates(self, step_s: float) -> Score:
+        """Seconds and money per token of a step that long."""
+        plan = self.problem.plan
+        cost = hourly_price(plan) * hours(step_s) + self.egress
+        return step_s / plan.tokens_per_step, cost / plan.tokens_per_step
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Simulated:
+    """A layout whose step is known."""
+
+    candidate: _Candidate
+    found: Found
+    rates: Score
+    is_final: bool
+    """As `geotrain simulate` will find it."""
+
+    def scored(self) -> Scored:
+        return Scored(result=measure(self.found.played, self.candidate.bound, self.found.gains))
+
+
+class _Search:
+    def __init__(self, space: Space, watch: Watch | None) -> None:
+        self.space, self.ask, self.watch = space, space.ask, watch
+        self.started = time.monotonic()
+        self.queue: list[tuple[float, int, Group | Layout | _Candidate]] = []
+        self.simulated: dict[Layout, _Simulated] = {}
+        self.best: _Simulated | None = None
+        self.considered: set[Layout] = set()
+        self.evaluations = self.pushed = 0
+
+    def run(self) -> Answer:
+        ending: Ending = "proven"
+        baseline: _Simulated | None = None
+        try:
+            baseline = self._published()
+            for group in self.space.groups():
+                self._consider_group(group)
+            ending = self._open_all()
+            if self.best is not None:
+                self._settle(baseline)
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            ending = "interrupted"
+        if self.best is None:
+            raise DoesNotFitError(self._nothing_fits())
+        return self._answer(self.best, baseline, ending)
+
+    def _open_all(self) -> Ending:
+        while self.queue:
+            if self.best is not None and self.queue[0][0] >= self._score(self.best) * (1 - self.ask.tolerance):
+                return "proven"
+            if self.evaluations >= self.ask.evaluations or self._elapsed() > self.ask.seconds:
+                return "budget"
+            _, _, node = heapq.heappop(self.queue)
+            if isinstance(node, Group):
+                for layout in self.space.layouts(node):
+                    self._consider(layout)
+            elif isinstance(node, Layout):
+                self._bound(node)
+            elif self._keep(self._simulate(node)):
+                for layout in node.layout.neighbours():
+                    self._consider(layout)
+        return "proven"
+
+    # The queue.
+
+    def _push(self, floor: float, node: Group | Layout | _Candidate) -> None:
+        if math.isfinite(floor) and (self.best is None or floor < self._score(self.best) * (1 - self.ask.tolerance)):
+            self.pushed += 1
+            heapq.heappush(self.queue, (floor, self.pushed, node))
+
+    def _consider_group(self, group: Group) -> None:
+        """Into the queue with the floor of its longest stage, on GPUs as cheap as there are."""
+        slots = self.space.slots(group.tensor_parallel, group.microbatch)
+        floor_s = slots.quick_floor_s(group.num_stages, group.num_pipelines)
+        prices = [dc.price_per_gpu_hour for dc in self.space.cluster.datacenters if dc.nodes]
+        gpus = group.num_stages * group.num_pipelines * group.tensor_parallel
+        tokens = _tokens(slots, group.num_pipelines)
+        self._push(self._allowed((floor_s / tokens, min(prices) * gpus * hours(floor_s) / tokens)), group)
+
+    def _consider(self, layout: Layout) -> None:
+        """Into the queue with a floor that takes a few microseconds."""
+        if layout in self.considered:
+            return
+        self.considered.add(layout)
+        slots = self.space.slots(layout.tensor_parallel, layout.microbatch)
+        floor_s = slots.floor_s(layout.placement, layout.layers, layout.pipelines_per_cell, layout.num_pipelines)
+        dcs = self.space.cluster.datacenters
+        gpus = [(dc, stages * layout.cells) for dc, stages in layout.placement]
+        gpus += [(dc, len(layout.layers) * cells) for dc, cells in layout.replicas]
+        hourly = sum(dcs[dc].price_per_gpu_hour * n for dc, n in gpus)
+        cost = hourly * layout.pipelines_per_cell * layout.tensor_parallel * hours(floor_s)
+        tokens = _tokens(slots, layout.num_pipelines)
+        self._push(self._allowed((floor_s / tokens, cost / tokens)), layout)
+        if len(self.considered) % 1024 == 0:
+            self._report()
+
+    def _bound(self, layout: Layout) -> None:
+        """Back into the queue with the bound of its step."""
+        candidate = self._candidate(layout)
+        try:
+            floor = self._allowed(candidate.rates(candidate.bound.total_s))
+        except InputError:
+            return  # not even one microbatch fits
+        self._push(floor, candidate)
+
+    def _allowed(self, rates: Score) -> float:
+        """What is to be small; infinite if deadline or budget rule it out."""
+        seconds, cost = rates
+        if seconds > self.ask.most_s_per_token or cost > self.ask.most_cost_per_token:
+            return math.inf
+        return seconds if self.ask.goal == "time" else cost
+
+    def _score(self, simulated: _Simulated) -> float:
+        return self._allowed(simulated.rates)
+
+    def _candidate(self, layout: Layout) -> _Candidate:
+        return _Candidate(layout, Problem(layout.plan(self.space.cluster, self.space.job, self.ask.schedule)))
+
+    def _simulate(self, candidate: _Candidate, *, thoroughly: bool = False) -> _Simulated | None:
+        """Its step; thoroughly as `geotrain simulate` would find it, otherwise auto is replaced by a few good rules."""
+        self.evaluations += 1
+        problem = candidate.problem
+        roughly = problem.plan.schedule == "auto" and not thoroughly
+        try:
+            found = quick(problem, poolings(problem)) if roughly else fastest(problem)
+        except InputError:
+            return None
+        if found is None:
+            return None
+        if found.interrupted:
+            raise KeyboardInterrupt
+        step_s = float(problem.seconds(np.array(found.played.step_ticks)))
+        return _Simulated(candidate=candidate, found=found, rates=candidate.rates(step_s), is_final=not roughly)
+
+    def _keep(self, found: _Simulated | None) -> bool:
+        """Whether it is the best so far, or nearly: then layouts like it are worth a look."""
+        if found is None:
+            return False
+        self.simulated[found.candidate.layout] = found
+        score = self._score(found)
+        if math.isfinite(score) and (self.best is None or self._key(found) < self._key(self.best)):
+            self.best = found
+        self._report()
+        return self.best is not None and score <= self._score(self.best) * _NEARLY_BEST
+
+    def _key(self, simulated: _Simulated) -> tuple[float, Score]:
+        return self._score(simulated), simulated.rates
+
+    def _settle(self, baseline: _Simulated | None) -> None:
+        """The best few once more, thoroughly, as long as their bounds promise something; the best of those it is."""
+        finals = [baseline] if baseline is not None and self._may_be_best(baseline) else []
+        for simulated in sorted(self.simulated.values(), key=self._key)[:_SETTLED]:
+            candidate = simulated.candidate
+            promised = self._allowed(candidate.rates(candidate.bound.total_s)) / (1 - self.ask.tolerance)
+            if not finals or promised < min(map(self._score, finals)):
+                final = simulated if simulated.is_final else self._simulate(candidate, thoroughly=True)
+                finals += [final] if final is not None else []
+        self.best = min(finals, key=self._key)
+
+    def _may_be_best(self, baseline: _Simulated) -> bool:
+        """What the published algorithm found is a plan like any other, unless something about it is ruled out."""
+        allowed = self.ask.schedule in ("auto", "atlas") and self.space.allows(baseline.candidate.layout)
+        return allowed and math.isfinite(self._score(baseline))
+
+    # The published algorithm.
+
+    def _published(self) -> _Simulated | None:
+        """Its best layout that fits, played by its own schedule; by ours it is the first answer to beat."""
+        for estimate in self._published_estimates():
+            plan = estimate.layout.plan(self.space.cluster, self.space.job, "atlas")
+            found = self._simulate(_Candidate(estimate.layout, Problem(plan)))
+            if found is not None:
+                if self.space.allows(estimate.layout):
+                    self._keep(self._simulate(self._candidate(estimate.layout)))
+                return found
+        return None
+
+    def _published_estimates(self) -> list[Estimate]:
+        """It takes tensor parallelism and stages as given; it gets all that we would try, and its own best wins."""
+        found = []
+        for tensor_parallel in self.space.tensor_parallels():
+            slots = self.space.slots(tensor_parallel, self.space.job.microbatch)
+            for num_stages in self.space.stage_counts(slots):
+                found += published(slots, num_stages)[:_ESTIMATES]
+        return sorted(found, key=lambda estimate: -estimate.microbatches_per_s)
+
+    # The answer.
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self.started
+
+    def _gap(self) -> float:
+        if self.best is None:
+            return math.inf
+        score = self._score(self.best)
+        floor = self.queue[0][0] if self.queue else score
+        return max(0.0, 1 - floor / score) if score else 0.0
+
+    def _report(self) -> None:
+        if self.watch is not None:
+            best = None if self.best is None else self.best.scored()
+            self.watch(Progress(evaluations=self.evaluations, elapsed_s=self._elapsed(), best=best, gap=self._gap()))
+
+    def _nothing_fits(self) -> str:
+        ask, cluster, job = self.ask, self.space.cluster, self.space.job
+        if not ask.tokens:
+            return closest(cluster, job)
+        free = replace(ask, deadline_s=math.inf, max_cost=math.inf)
+        fastest, cheapest = (find_plan(cluster, job, replace(free, goal=goal)).best for goal in GOALS)
+        return (
+            f"no plan keeps the deadline and the budget: for {ask.tokens:g} tokens the fastest takes "
+            f"{format_seconds(fastest.s_per_token * ask.tokens)}, the cheapest costs "
+            f"{cheapest.cost_per_token * ask.tokens:,.2f}"
+        )
+
+    def _answer(self, best: _Simulated, baseline: _Simulated | None, ending: Ending) -> Answer:
+        others = [one for one in _best_of_kinds(self.simulated.values(), self._key) if one is not best]
+        return Answer(
+            ask=self.ask,
+            best=best.scored(),
+            published=None if baseline is None else baseline.scored(),
+            others=tuple(
+                other.scored() for other in others if other.candidate.layout.kind != best.candidate.layout.kind
+            ),
+            frontier=tuple(one.scored() for one in _frontier(self.simulated.values())),
+            evaluations=self.evaluations,
+            considered=len(self.considered),
+            search_s=self._elapsed(),
+            gap=self._gap(),
+            ending=ending,
+        )
+
+
+def _best_of_kinds(found: Iterable[_Simulated], key: Callable[[_Simulated], object]) -> list[_Simulated]:
+    best: dict[object, _Simulated] = {}
+    for one in sorted(found, key=key):  # type: ignore[arg-type]
+        best.setdefault(one.candidate.layout.kind, one)
+    return list(best.values())
+
+
+def _frontier(found: Iterable[_Simulated]) -> list[_Simulated]:
+    """What nothing else beats in both, fastest first."""
+    front: list[_Simulated] = []
+    for one in sorted(found, key=lambda one: one.rates):
+        if not front or one.rates[1] < front[-1].rates[1]:
+            front.append(one)
+    return front
+
+
+def _tokens(slots: Slots, num_pipelines: int) -> int:
+    """Of one step."""
+    return num_pipelines * slots.num_microbatches(num_pipelines) * slots.job.microbatch * slots.job.sequence

@@ -1,0 +1,233 @@
+"""The cluster as slots of one size, for a job with one size of microbatch: room, cost of stages, cost of hops."""
+
+import math
+from functools import cached_property
+
+from geotrain.cluster import Cluster, Link
+from geotrain.cost import Share, StageCost, stage_cost, transfer_bytes
+from geotrain.network import connections_for, pair_rate
+from geotrain.planner.layout import Placement
+from geotrain.planner.partition import Load, every_partition, partition
+from geotrain.workload import Job, StageProfile
+
+_FEW_PARTITIONS = 64
+
+
+class Slots:
+    """Data centers are numbered as in the cluster file. Everything is looked up once and remembered."""
+
+    def __init__(self, cluster: Cluster, job: Job, tensor_parallel: int) -> None:
+        self.cluster, self.job, self.tensor_parallel = cluster, job, tensor_parallel
+        self.numbers = [dc.num_slots(tensor_parallel) for dc in cluster.datacenters]
+        """Per data center."""
+        self._share = Share(job, tensor_parallel, sequence_parallel=True)
+        self._costs: dict[tuple[int, int, bool, bool], StageCost] = {}
+        self._loads: dict[tuple[int, int, bool, bool], Load] = {}
+        self._longest: dict[int, float] = {}
+        self._partitions: dict[tuple[Placement, int], list[tuple[int, ...]]] = {}
+
+    @property
+    def is_measured(self) -> bool:
+        """Measured times hold for a stage as it was measured, whatever its layers."""
+        entries = self.job.profile.stage
+        return isinstance(entries, list) or entries.forward_s is not None
+
+    @cached_property
+    def _kinds(self) -> list[int]:
+        """Per data center: the first one with the same GPU."""
+        gpus = [dc.gpu for dc in self.cluster.datacenters]
+        return [gpus.index(gpu) for gpu in gpus]
+
+    def num_microbatches(self, num_pipelines: int) -> int:
+        """Per pipeline."""
+        if self.job.microbatches is not None:
+            return self.job.microbatches
+        assert self.job.global_batch is not None
+        return self.job.global_batch // (num_pipelines * self.job.microbatch)
+
+    # Stages.
+
+    def cost(self, dc: int, layers: int, *, is_first: bool, is_last: bool) -> StageCost:
+        """Of a stage there."""
+        key = self._kinds[dc], layers, is_first, is_last
+        if key not in self._costs:
+            gpu, entries = self.cluster.datacenters[dc].gpu, self.job.profile.stage
+            measured: StageProfile = entries[0] if isinstance(entries, list) else entries
+            self._costs[key] = stage_cost(self._share, gpu, layers, measured, is_first=is_first, is_last=is_last)
+        return self._costs[key]
+
+    def recompute_s(self, cost: StageCost) -> float:
+        """Of a stage that is not the last, which goes straight from forward to backward."""
+        return cost.recompute_s if self.job.recompute == "full" else 0.0
+
+    def load(self, dc: int, held: int, *, is_first: bool, is_last: bool) -> Load:
+        """What layers cost on a stage there that holds that many microbatches."""
+        key = self._kinds[dc], held, is_first, is_last
+        if key not in self._loads:
+            self._loads[key] = self._load(dc, held, is_first=is_first, is_last=is_last)
+        return self._loads[key]
+
+    def _load(self, dc: int, held: int, *, is_first: bool, is_last: bool) -> Load:
+        one, two = (self.cost(dc, layers, is_first=is_first, is_last=is_last) for layers in (1, 2))
+        seconds = [c.forward_s + c.backward_s + (0.0 if is_last else self.recompute_s(c)) for c in (one, two)]
+        sizes = [m.static_bytes + m.workspace_bytes + held * m.activation_bytes for m in (c.memory for c in (one, two))]
+        memory = self.cluster.datacenters[dc].gpu.memory_bytes
+        layer_s, layer_bytes = seconds[1] - seconds[0], sizes[1] - sizes[0]
+        if layer_bytes > 0:
+            most = 1 + math.floor((memory - sizes[0]) / layer_bytes)
+        else:
+            most = self.job.model.layers if sizes[0] <= memory else 0
+        return Load(base_s=seconds[0] - layer_s, layer_s=layer_s, most_layers=most)
+
+    def partitions(self, placement: Placement, num_pipelines: int) -> list[tuple[int, ...]]:
+        """Layers per stage: every way if there are few, otherwise as even as memory allows: memory for a full pipeline,
+        or for one microbatch."""
+        alike: list[tuple[int, int]] = []
+        for dc, stages in placement:
+            kind = self._kinds[dc]
+            before = alike.pop()[1] if alike and alike[-1][0] == kind else 0
+            alike.append((kind, before + stages))
+        key = tuple(alike), self.num_microbatches(num_pipelines)
+        if key not in self._partitions:
+            self._partitions[key] = self._partitioned(*key)
+        return self._partitions[key]
+
+    def _partitioned(self, placement: Placement, num_microbatches: int) -> list[tuple[int, ...]]:
+        where = [dc for dc, stages in placement for _ in range(stages)]
+        last = len(where) - 1
+        if self.is_measured:
+            each, more = divmod(self.job.model.layers, len(where))
+            return [tuple(each + (stage < more) for stage in range(len(where)))]
+        found = []
+        for in_flight in (num_microbatches, 1):
+            loads = [
+                self.load(dc, min(in_flight, last + 1 - stage), is_first=stage == 0, is_last=stage == last)
+                for stage, dc in enumerate(where)
+            ]
+            layers = partition(self.job.model.layers, loads)
+            if layers is not None:
+                found.append(layers)
+        if math.comb(self.job.model.layers - 1, last) <= _FEW_PARTITIONS:
+            found += every_partition(self.job.model.layers, loads)
+        return list(dict.fromkeys(found))
+
+    # Hops.
+
+    def link(self, source: int, target: int) -> Link:
+        """What the WAN offers from one to the other."""
+        return self._links[source][target]
+
+    @cached_property
+    def _links(self) -> list[list[Link]]:
+        names = [dc.name for dc in self.cluster.datacenters]
+        return [[self.cluster.link(here, there) for there in names] for here in names]
+
+    def transfer_s(self, source: int, target: int) -> float:
+        """A microbatch over one pair, in that direction."""
+        return self._transfers[source][target]
+
+    @cached_property
+    def _transfers(self) -> list[list[float]]:
+        size = transfer_bytes(self.job)
+
+        def seconds(link: Link) -> float:
+            capped = link.pair_cap is not None or link.capacity is not None
+            return size / pair_rate(link, connections_for(link)) if capped else 0.0
+
+        return [[seconds(link) for link in row] for row in self._links]
+
+    def hop_cost(self, here: int, there: int) -> float:
+        """Seconds that a hop adds, there and back."""
+        return self._hop_costs[here][there]
+
+    @cached_property
+    def _hop_costs(self) -> list[list[float]]:
+        every = range(len(self.numbers))
+        one_way = [[(self.link(a, b).rtt_s or 0.0) / 2 + self.transfer_s(a, b) for b in every] for a in every]
+        return [[one_way[a][b] + one_way[b][a] for b in every] for a in every]
+
+    # Floors.
+
+    def quick_floor_s(self, num_stages: int, num_pipelines: int) -> float:
+        """No step is shorter: the longest stage, on the fastest GPUs, with layers cut as fine as one likes."""
+        if num_stages not in self._longest:
+            self._longest[num_stages] = self._longest_stage_s(num_stages)
+        return self.num_microbatches(num_pipelines) * self._longest[num_stages]
+
+    def _longest_stage_s(self, num_stages: int) -> float:
+        usable = [dc for dc, have in enumerate(self.numbers) if have]
+        middle, last = (
+            min((self.load(dc, 1, is_first=False, is_last=is_last) for dc in usable), key=lambda load: load.layer_s)
+            for is_last in (False, True)
+        )
+        layers = self.job.model.layers
+        if middle.layer_s <= 0 or last.layer_s <= 0:  # measured
+            return min(middle.seconds(1), last.seconds(1))
+        if num_stages == 1:
+            return last.seconds(layers)
+        spread = (num_stages - 1) / middle.layer_s + 1 / last.layer_s
+        longest = (layers + last.base_s / last.layer_s) / spread
+        return max(longest, math.ceil(layers / num_stages) * last.layer_s)
+
+    def floor_s(self, placement: Placement, layers: tuple[int, ...], pooled: int, num_pipelines: int) -> float:
+        """A tighter one for stages that are placed; the simulator's bound has more, and takes a hundred times longer.
+
+        A slot does its work after the first microbatch has reached it and before the last is home, or after the first
+        has come back to it; a WAN channel carries its bytes between the first result and the last one's way home.
+        """
+        way = _Way(self.num_microbatches(num_pipelines))
+        last = len(layers) - 1
+        stage = 0
+        for place, (dc, stages) in enumerate(placement):
+            if place:
+                before = placement[place - 1][0]
+                way.hop(*self._hop(before, dc, pooled), *self._hop(dc, before, pooled))
+            end = stage + stages
+            while stage < end:
+                count = 1
+                while stage > 0 and stage + count < min(end, last) and layers[stage + count] == layers[stage]:
+                    count += 1
+                cost = self.cost(dc, layers[stage], is_first=stage == 0, is_last=stage == last)
+                way.stages(count, cost, 0.0 if stage == last else self.recompute_s(cost))
+                stage += count
+        return way.floor_s
+
+    def _hop(self, source: int, target: int, pooled: int) -> tuple[float, float]:
+        """One way: seconds on the channel of a pair, and the least until a transfer has arrived."""
+        alone = self.transfer_s(source, target)
+        return alone, alone / pooled + (self.link(source, target).rtt_s or 0.0) / 2
+
+
+class _Way:
+    """The way down a pipeline and back, stage by stage; `out` and `home` are seconds from and to stage 0."""
+
+    def __init__(self, microbatches: int) -> None:
+        self.all, self.others = microbatches, microbatches - 1
+        self.out = self.home = self.queue = self.compute = self.after_return = 0.0
+        self.first_w: float | None = None
+
+    def hop(self, alone_s: float, out_s: float, alone_back_s: float, home_s: float) -> None:
+        """On to the next data center."""
+        # Others wait for the channel while the first is already on its way, which pooling made shorter.
+        self.queue = max(self.queue, self.others * alone_s, self.others * alone_back_s)
+        self.out += out_s
+        self.home += home_s
+
+    def stages(self, count: int, cost: StageCost, recompute_s: float) -> None:
+        """So many equal stages: the last of them has the most before and behind it, the first is back last."""
+        backward, weights = cost.input_grad_s, cost.weight_grad_s
+        if self.first_w is None:
+            self.first_w = weights
+        again = self.others * (recompute_s + backward) + self.all * weights
+        self.after_return = max(self.after_return, again - self.home)
+        self.out += (count - 1) * cost.forward_s
+        self.home += (count - 1) * backward
+        work = self.all * (cost.forward_s + recompute_s + backward)
+        self.compute = max(self.compute, self.out + work + max(self.home + self.first_w, self.all * weights))
+        self.out += cost.forward_s
+        self.home += backward
+
+    @property
+    def floor_s(self) -> float:
+        there_and_back = self.out + self.home
+        return max(self.compute, there_and_back + max(self.queue + (self.first_w or 0.0), self.after_return))

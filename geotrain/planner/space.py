@@ -1,0 +1,242 @@
+"""All layouts of a job on a cluster that are worth a look, in two steps: groups with a quick floor, then layouts.
+
+A group fixes the degrees: tensor parallel, microbatch, stages, pipelines. Its layouts differ in where the stages are
+and how pipelines form cells.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, pairwise
+
+from geotrain.cluster import Cluster
+from geotrain.planner.ask import Ask
+from geotrain.planner.layout import Layout, Placement, with_microbatch
+from geotrain.planner.placement import placements
+from geotrain.planner.slots import Slots
+from geotrain.workload import Job
+
+_MOST_POOLED = 12
+"""Pipelines per cell that are tried."""
+_FEW_STAGES = 16
+"""Up to here every number of stages is tried, beyond only those that make the longest stage shorter."""
+_FEW_DATACENTERS = 5
+"""Up to here every set of them is tried as homes of whole pipelines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Degrees of parallelism; `across`: data parallel across data centers, pipelines inside each."""
+
+    tensor_parallel: int
+    microbatch: int
+    num_stages: int
+    num_pipelines: int
+    across: bool
+
+
+@dataclass(frozen=True)
+class Space:
+    """The layouts of a job on a cluster."""
+
+    cluster: Cluster
+    job: Job
+    ask: Ask
+
+    def groups(self) -> Iterator[Group]:
+        """Every choice of degrees that has room."""
+        for tensor_parallel in self.tensor_parallels():
+            for microbatch in self._microbatch_sizes():
+                slots = self.slots(tensor_parallel, microbatch)
+                for num_stages in self.stage_counts(slots):
+                    for across in self._ways:
+                        counts = _replica_counts if across else _pipeline_counts
+                        for num_pipelines in counts(slots, num_stages):
+                            yield Group(
+                                tensor_parallel=tensor_parallel,
+                                microbatch=microbatch,
+                                num_stages=num_stages,
+                                num_pipelines=num_pipelines,
+                                across=across,
+                            )
+
+    def layouts(self, group: Group) -> Iterator[Layout]:
+        """What the group stands for, as far as it fits in memory."""
+        slots = self.slots(group.tensor_parallel, group.microbatch)
+        if group.across:
+            yield from self._replicated(slots, group)
+            return
+        room = [have // group.num_pipelines for have in slots.numbers]
+        for placement in placements(group.num_stages, room, slots.hop_cost, self._twins):
+            for layers in slots.partitions(placement, group.num_pipelines):
+                for pooled in _cell_sizes(slots, placement, layers, group.num_pipelines):
+                    layout = Layout(
+                        tensor_parallel=group.tensor_parallel,
+                        microbatch=group.microbatch,
+                        placement=placement,
+                        layers=layers,
+                        pipelines_per_cell=pooled,
+                        cells=group.num_pipelines // pooled,
+                    )
+                    if self.allows(layout):
+                        yield layout
+
+    def allows(self, layout: Layout) -> bool:
+        """Whether the question lets it cross the WAN the way it does."""
+        return self.ask.across != "data" or len(layout.placement) == 1
+
+    @property
+    def _ways(self) -> tuple[bool, ...]:
+        """Whether data centers hold whole pipelines; staying in one data center is always allowed."""
+        return (False,) if self.ask.across == "pipeline" else (False, True)
+
+    def slots(self, tensor_parallel: int, microbatch: int) -> Slots:
+        """The cluster cut into slots of that size."""
+        key = tensor_parallel, microbatch
+        if key not in self._known_slots:
+            self._known_slots[key] = Slots(self.cluster, with_microbatch(self.job, microbatch), tensor_parallel)
+        return self._known_slots[key]
+
+    @cached_property
+    def _known_slots(self) -> dict[tuple[int, int], Slots]:
+        return {}
+
+    @cached_property
+    def _is_measured(self) -> bool:
+        return Slots(self.cluster, self.job, 1).is_measured
+
+    def tensor_parallels(self) -> list[int]:
+        """GPUs per slot: what divides a node and the model's heads; one, where stages were measured."""
+        if self._is_measured:
+            return [1]
+        sizes = {dc.gpus_per_node for dc in self.cluster.datacenters if dc.nodes}
+        heads = self.job.model.heads
+        return [n for n in range(1, max(sizes, default=0) + 1) if heads % n == 0 and any(s % n == 0 for s in sizes)]
+
+    def _microbatch_sizes(self) -> list[int]:
+        """Powers of two that divide the batch."""
+        job = self.job
+        if self._is_measured:
+            return [job.microbatch]
+        batch = job.global_batch or job.microbatch * (job.microbatches or 1)
+        sizes = {job.microbatch, *(2**n for n in range(6))}
+        return sorted(size for size in sizes if batch % size == 0)
+
+    def stage_counts(self, slots: Slots) -> list[int]:
+        """Stages of a pipeline; a measured stage is one layer, unless a number is asked for."""
+        layers, most = self.job.model.layers, min(self.job.model.layers, sum(slots.numbers))
+        if isinstance(self.job.profile.stage, list):
+            wanted = {len(self.job.profile.stage)}
+        elif self.ask.stages is not None:
+            wanted = {self.ask.stages}
+        elif self._is_measured:
+            wanted = {most}
+        else:
+            wanted = {math.ceil(layers / per_stage) for per_stage in range(1, layers + 1)}
+            wanted |= set(range(1, _FEW_STAGES + 1))
+        return sorted(n for n in wanted if 1 <= n <= most)
+
+    @cached_property
+    def _twins(self) -> list[list[int]]:
+        """Per data center: those before it that could change places with it and nobody would notice."""
+        dcs = self.cluster.datacenters
+        slots = self.slots(1, self.job.microbatch)
+
+        def alike(a: int, b: int) -> bool:
+            others = [n for n in range(len(dcs)) if n not in (a, b)]
+            return (
+                dcs[a].model_copy(update={"name": dcs[b].name}) == dcs[b]
+                and slots.link(a, b) == slots.link(b, a)
+                and all(slots.link(a, n) == slots.link(b, n) and slots.link(n, a) == slots.link(n, b) for n in others)
+            )
+
+        return [[a for a in range(b) if alike(a, b)] for b in range(len(dcs))]
+
+    def _replicated(self, slots: Slots, group: Group) -> Iterator[Layout]:
+        """The whole pipeline in each of several data centers with the same GPUs."""
+        whole = [have // group.num_stages for have in slots.numbers]
+        for chosen in self._with_equal_gpus(whole):
+            counts = _dealt(group.num_pipelines, [whole[dc] for dc in chosen])
+            if counts is None:
+                continue
+            placement = ((chosen[0], group.num_stages),)
+            for layers in slots.partitions(placement, group.num_pipelines):
+                yield Layout(
+                    tensor_parallel=group.tensor_parallel,
+                    microbatch=group.microbatch,
+                    placement=placement,
+                    layers=layers,
+                    pipelines_per_cell=1,
+                    cells=counts[0],
+                    replicas=tuple(zip(chosen[1:], counts[1:], strict=True)),
+                )
+
+    def _with_equal_gpus(self, whole: list[int]) -> Iterator[tuple[int, ...]]:
+        """Sets of two or more data centers with room for a pipeline, largest first."""
+        usable = sorted((dc for dc, pipelines in enumerate(whole) if pipelines), key=lambda dc: (-whole[dc], dc))
+        gpus = [dc.gpu for dc in self.cluster.datacenters]
+        for size in range(2, len(usable) + 1):
+            few = len(usable) <= _FEW_DATACENTERS
+            for chosen in combinations(usable, size) if few else [tuple(usable[:size])]:
+                twins = all(set(self._twins[dc]) & set(usable) <= set(chosen) for dc in chosen)
+                if twins and all(gpus[dc] == gpus[chosen[0]] for dc in chosen):
+                    yield chosen
+
+
+def _pipeline_counts(slots: Slots, num_stages: int) -> list[int]:
+    """Numbers of pipelines that have room, where one more would change what a data center can hold."""
+
+    def has_room(number: int) -> bool:
+        return number > 0 and sum(have // number for have in slots.numbers) >= num_stages
+
+    most = sum(slots.numbers) // num_stages
+    if slots.job.global_batch is not None:
+        return [n for n in _dividing(slots.job.global_batch // slots.job.microbatch, most) if has_room(n)]
+    steps = {have // stages for have in slots.numbers for stages in range(1, num_stages + 1)}
+    return _rounded(filter(has_room, steps))
+
+
+def _replica_counts(slots: Slots, num_stages: int) -> list[int]:
+    """The same for whole pipelines in two or more data centers."""
+    whole = sorted((have // num_stages for have in slots.numbers if have >= num_stages), reverse=True)
+    if len(whole) < 2:
+        return []
+    if slots.job.global_batch is not None:
+        return [n for n in _dividing(slots.job.global_batch // slots.job.microbatch, sum(whole)) if n > 1]
+    return sorted({sum(whole[:size]) for size in range(2, len(whole) + 1)})
+
+
+def _dividing(batch: int, most: int) -> Iterator[int]:
+    return (n for n in range(1, min(most, batch) + 1) if batch % n == 0)
+
+
+def _rounded(counts: Iterable[int]) -> list[int]:
+    """Also a few less, where that makes cells of equal size."""
+    return sorted({n - n % pooled for n in counts for pooled in (1, 2, 3, 4, 6, 8) if n >= pooled})
+
+
+def _cell_sizes(slots: Slots, placement: Placement, layers: tuple[int, ...], num_pipelines: int) -> list[int]:
+    """Pipelines per cell: one without a WAN, otherwise up to twice what makes a transfer as short as a forward."""
+    if len(placement) == 1:
+        return [1]
+    forward_s = slots.cost(placement[0][0], layers[0], is_first=True, is_last=False).forward_s
+    slowest = max(max(slots.transfer_s(a, b), slots.transfer_s(b, a)) for (a, _), (b, _) in pairwise(placement))
+    enough = 2 * math.ceil(slowest / forward_s) if forward_s else _MOST_POOLED
+    most = min(max(2, enough), _MOST_POOLED, num_pipelines)
+    return [n for n in range(1, most + 1) if num_pipelines % n == 0]
+
+
+def _dealt(number: int, room: list[int]) -> list[int] | None:
+    """That many pipelines over data centers, at least one each, as even as room allows; None if they do not fit."""
+    if not len(room) <= number <= sum(room):
+        return None
+    counts = [1] * len(room)
+    left = number - len(room)
+    while left:
+        open_places = [place for place, most in enumerate(room) if counts[place] < most]
+        each = max(1, min(left // len(open_places), min(room[place] - counts[place] for place in open_places)))
+        for place in open_places[:left]:
+            counts[place] += each
+            left -= each
+    return counts

@@ -1,0 +1,84 @@
+"""A what-if at work: a story asks for points; what the notebook does not know yet goes to the workers."""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+
+from geotrain.planner.whatif.grid import Point
+from geotrain.planner.whatif.notebook import Notebook
+from geotrain.planner.whatif.outcome import Outcome, plan_for
+from geotrain.planner.whatif.workers import Workers
+
+Story = Generator[Sequence[Point], Sequence[Outcome], str]
+"""Asks for points, is sent their outcomes, may ask for more, and ends with the answer in one sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A question and its answer."""
+
+    point: Point
+    outcome: Outcome
+
+
+def _nobody(done: int, asked: int) -> None:
+    pass
+
+
+@dataclass(kw_only=True)
+class Exploration:
+    """Everything found so far; `run` may be left at any time, and what was found stays."""
+
+    workers: Workers
+    notebook: Notebook
+    function: Callable[[Point], Outcome] = plan_for
+    watch: Callable[[int, int], None] = _nobody
+    """Hears after every point how many are done, of how many."""
+    asked: list[Point] = field(default_factory=list)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """By the points' keys."""
+    sentence: str = ""
+
+    @property
+    def rows(self) -> list[Row]:
+        """Finished rows in the order of the table."""
+        done = [point for point in self.asked if point.key in self.outcomes]
+        return [
+            Row(point=point, outcome=self.outcomes[point.key]) for point in sorted(done, key=lambda point: point.order)
+        ]
+
+    def run(self, story: Story) -> None:
+        """Play the story to its end."""
+        points = next(story)
+        while True:
+            self._answer(points)
+            try:
+                points = story.send([self.outcomes[point.key] for point in points])
+            except StopIteration as end:
+                self.sentence = end.value
+                return
+
+    def _answer(self, points: Sequence[Point]) -> None:
+        done = len(self.asked)
+        self.asked += points
+        waiting: dict[str, list[Point]] = {}
+        for point in points:
+            known = self.outcomes.get(point.key) or self.notebook.get(point)
+            if known is None:
+                waiting.setdefault(point.key, []).append(point)
+            else:
+                self.outcomes[point.key] = known
+                done += 1
+        self.watch(done, len(self.asked))
+        missing = [same[0] for same in waiting.values()]
+        for index, outcome in self.workers.map(self.function, missing) if missing else ():
+            point = missing[index]
+            self.notebook.add(point, outcome)
+            self.outcomes[point.key] = outcome
+            done += len(waiting[point.key])
+            self.watch(done, len(self.asked))
+
+
+def plain_grid(points: Sequence[Point]) -> Story:
+    """A story without a moral."""
+    yield points
+    return ""

@@ -1,0 +1,188 @@
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from geotrain.cli._progress import Line
+from geotrain.planner import Progress
+from tests.editing import replace
+from tests.planner.answers import three_datacenters
+
+
+@pytest.fixture(autouse=True)
+def beside_the_files(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are named as a person in that directory names them."""
+    monkeypatch.chdir(example)
+
+
+@pytest.fixture
+def two_used(example: Path) -> None:
+    """South and west are so near, and the steps so long, that a second data center pays."""
+    cluster = example / "cluster.yaml"
+    cluster.write_text(cluster.read_text().replace("nodes: 6 ", "nodes: 3 "))
+    replace(cluster, "rtt: 40 ms", "rtt: 1 ms")
+    replace(cluster, "pair_cap: 5 Gbit/s", "pair_cap: 100 Gbit/s")
+    replace(example / "job.yaml", "microbatches: 4 ", "microbatches: 32 ")
+
+
+def test_the_plan_that_is_written_simulates_to_what_was_promised(geotrain, example: Path):
+    promised = geotrain("plan", "cluster.yaml", "job.yaml", "-o", "found.yaml", "--json").json
+    simulated = geotrain("simulate", "found.yaml", "--json").json
+
+    assert simulated["step_time_s"] == promised["step_time_s"]
+    assert simulated["tokens_per_s"] == promised["tokens_per_s"]
+    assert yaml.safe_load((example / "found.yaml").read_text()) == promised["plan"]
+
+
+def test_the_file_says_what_made_it_and_the_same_command_makes_the_same_bytes(geotrain, example: Path):
+    command = ("plan", "cluster.yaml", "job.yaml", "-o", "found.yaml")
+    geotrain(*command)
+    first = (example / "found.yaml").read_bytes()
+    geotrain(*command)
+
+    assert (example / "found.yaml").read_bytes() == first
+    origin = yaml.safe_load(first)["made_by"]
+    assert origin["command"] == "geotrain plan cluster.yaml job.yaml -o found.yaml"
+    assert list(origin["inputs"]) == ["cluster.yaml", "job.yaml"]
+
+
+def test_json_has_the_names_and_types_of_the_contract(geotrain):
+    answer = geotrain("plan", "cluster.yaml", "job.yaml", "--json")
+    contract = {
+        "plan": dict,
+        "step_time_s": float,
+        "tokens_per_s": float,
+        "cost_per_billion_tokens": float,
+        "evaluations": int,
+        "search_s": float,
+        "published_algorithm": dict,
+        "gap": float,
+        "ending": str,
+        "considered": int,
+        "others": list,
+        "frontier": list,
+    }
+
+    assert (answer.exit_code, answer.err) == (0, "")
+    assert {name: type(answer.json[name]) for name in contract} == contract
+    assert answer.json["tokens_per_s"] >= answer.json["published_algorithm"]["tokens_per_s"]
+
+
+def test_text_says_the_plan_the_gain_and_that_nothing_was_written(geotrain):
+    answer = geotrain("plan", "cluster.yaml", "job.yaml", "--explain")
+
+    assert (answer.exit_code, answer.err) == (0, "")
+    for said in ("published algorithm", "Data centers", "The next data center: ", "layouts considered", "What binds"):
+        assert said in answer.out
+    assert answer.out.splitlines()[-1] == "nothing written; -o plan.yaml keeps the plan"
+
+
+def test_report_and_pictures_are_written(geotrain, example: Path):
+    geotrain("plan", "cluster.yaml", "job.yaml", "--report", "plan.html", "--chart", "places.svg")
+    geotrain("plan", "cluster.yaml", "job.yaml", "--pareto", "--chart", "frontier.svg", "--json")
+
+    assert "What one more would bring" in (example / "plan.html").read_text()
+    titles = [ElementTree.parse(example / name).getroot()[0].text for name in ("places.svg", "frontier.svg")]
+    assert titles == ["Data centers, stages and links", "Time against cost"]
+
+
+@pytest.mark.usefixtures("two_used")
+def test_a_plan_for_every_loss_is_written_beside_the_plan(geotrain, example: Path):
+    answer = geotrain("plan", "cluster.yaml", "job.yaml", "-o", "found.yaml", "--survive", "dc", "--schedule", "1f1b")
+    used = {stage["dc"] for stage in yaml.safe_load((example / "found.yaml").read_text())["stages"]}
+    used |= {copy["dc"] for copy in yaml.safe_load((example / "found.yaml").read_text()).get("replicas", [])}
+
+    assert len(used) > 1
+    assert "If a data center is lost" in answer.out
+    for name in used:
+        text = (example / f"found.without-{name}.yaml").read_text()
+        assert f"after the loss of {name}" in text.splitlines()[0]
+        assert name not in [dc["name"] for dc in yaml.safe_load(text)["cluster"]["datacenters"]]
+        assert geotrain("simulate", f"found.without-{name}.yaml", "--json").exit_code == 0
+
+
+def test_ctrl_c_ends_the_search_with_the_best_so_far(geotrain, monkeypatch: pytest.MonkeyPatch):
+    pressed: list[Progress] = []
+
+    def interrupt(_line: Line, progress: Progress) -> None:
+        if progress.best is not None and not pressed:
+            pressed.append(progress)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Line, "watch", interrupt)
+    answer = geotrain("plan", "cluster.yaml", "job.yaml")
+
+    assert answer.exit_code == 0
+    assert "interrupted: this is the best so far" in " ".join(answer.out.split())
+
+
+def test_ctrl_c_while_explaining_keeps_the_plan(geotrain, example: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(_result: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("geotrain.planner.explain.sensitivity", interrupt)
+    answer = geotrain("plan", "cluster.yaml", "job.yaml", "--explain", "-o", "found.yaml", "--report", "plan.html")
+
+    assert answer.exit_code == 0
+    assert answer.err == "interrupted: the plan stands; what was still being looked for is left out\n"
+    assert "What binds" not in answer.out
+    assert (example / "found.yaml").exists() and (example / "plan.html").exists()
+
+
+def test_the_line_on_a_terminal_says_how_far_the_search_has_come():
+    line = Line()
+    assert str(line.__rich__()) == "planning 0 s (Ctrl-C: take the best so far)"
+
+    line.watch(Progress(evaluations=4, elapsed_s=1.0, best=three_datacenters().best, gap=0.04))
+    assert str(line.__rich__()) == (
+        "planning 0 s · 4 simulated · best 846.1 ms, 77.5k tokens/s · gap 4.0% (Ctrl-C: take the best so far)"
+    )
+
+
+def test_a_deadline_asks_for_the_cheapest_in_time(geotrain):
+    free = geotrain("plan", "cluster.yaml", "job.yaml", "--goal", "cost", "--tokens", "1B", "--json").json
+    fastest = geotrain("plan", "cluster.yaml", "job.yaml", "--tokens", "1B", "--json").json
+    between = (fastest["training_time_s"] + free["training_time_s"]) / 2
+    kept = geotrain("plan", "cluster.yaml", "job.yaml", "--tokens", "1B", "--deadline", f"{between}s", "--json").json
+
+    assert kept["goal"] == "cost"
+    assert kept["training_time_s"] <= between
+    assert free["training_cost"] <= kept["training_cost"] <= fastest["training_cost"]
+
+
+def test_a_job_that_fits_nowhere_says_how_near_it_came_and_what_would_help(geotrain, example: Path):
+    replace(example / "job.yaml", "model: gpt-a ", "model: megatron-76b ")
+    answer = geotrain("plan", "cluster.yaml", "job.yaml")
+
+    assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert "on a100-80gb in 'east' with tensor_parallel 1, needs 105.3 GiB of 80 GiB per GPU" in answer.err
+    assert "what would make it fit: 4 more nodes of a100-80gb in 'east'" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--deadline", "30d"], "--deadline is '30d' and needs --tokens: of how many tokens, such as '300B'"),
+        (["--tokens", "lots"], "--tokens is 'lots' and must be a number such as '300B'"),
+        (["--tokens", "0"], "--tokens is '0' and must be above 0"),
+        (["--tokens", "3Q"], "--tokens is '3Q' and has the unknown unit 'Q': a number is written like '300B'"),
+        (["--budget", "soon"], "--budget is 'soon' and must be a time such as '40 ms'"),
+        (["--schedule", "vruna"], "--schedule is 'vruna': did you mean 'varuna'?"),
+        (["--stages", "9"], "--stages is 9 and must be at most 4, the layers of job.yaml"),
+        (["-o", "."], ".: is a directory, expected a file to write"),
+        (["-o", "job.yaml/x.yaml"], "job.yaml/x.yaml: cannot be written: a part of the path is a file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_wrong_with_an_option_is_one_sentence(geotrain, options, sentence):
+    answer = geotrain("plan", "cluster.yaml", "job.yaml", *options)
+
+    assert (answer.exit_code, answer.out, answer.err) == (2, "", f"error: {sentence}\n")
+
+
+def test_files_in_the_wrong_order_are_one_sentence(geotrain):
+    answer = geotrain("plan", "job.yaml", "cluster.yaml")
+
+    assert (answer.exit_code, answer.err.count("\n")) == (2, 1)
+    assert answer.err.startswith("error: job.yaml: ")

@@ -1,0 +1,102 @@
+from dataclasses import replace
+
+import pytest
+
+from geotrain.planner.ask import Ask
+from geotrain.planner.explain import binds, explain, next_datacenter, worth
+from geotrain.planner.rivals import why_it_lost
+from tests.planner.answers import answer, make_plan, three_datacenters
+
+NAMES = ["east", "south", "west"]
+
+
+def test_what_binds_names_the_stage_the_waits_the_fullest_memory_and_the_busiest_link():
+    result = three_datacenters().best.result
+    bound, waits, memory, link = binds(result)
+
+    assert f"{result.step_over_bound:.3f} times that" in bound
+    assert f"wait {result.shares.wan:.1%} for the WAN" in waits
+    assert memory.startswith("Memory is fullest on stage ") and "GiB of 80 GiB" in memory
+    assert link.startswith("The busiest link is ") and "10 Gbit/s per pair" in link
+
+
+def test_in_one_data_center_there_is_no_link_to_speak_of():
+    alone = answer(make_plan(["east"], used=["east", "east"]))
+
+    assert not any("link" in sentence for sentence in binds(alone.best.result))
+    assert next_datacenter(worth(alone)) == "east is the only data center there is."
+
+
+def test_a_data_center_is_worth_what_the_best_plan_without_it_lacks():
+    found = three_datacenters()
+    best, alone = found.best, found.others[0]
+    by_name = {one.dc: one for one in worth(found)}
+
+    assert by_name["south"].used
+    assert by_name["south"].change == pytest.approx(alone.s_per_token / best.s_per_token - 1)
+    assert by_name["east"].change is None
+    assert by_name["east"].reason == "no plan without it can be better"
+    assert not by_name["west"].used
+    assert "fewer tokens/s" in by_name["west"].reason
+
+
+def test_the_next_data_center_is_the_used_one_that_brings_least_and_then_the_ones_left_out():
+    sentence = next_datacenter(worth(three_datacenters()))
+
+    assert sentence.startswith("south is worth it: it brings ")
+    assert "; west is left out: the best plan with it gives " in sentence
+
+
+def test_a_data_center_without_which_things_go_as_well_is_not_worth_it():
+    found = three_datacenters()
+    as_good = worth(replace(found, others=()), {"south": found.best})
+
+    assert next_datacenter(as_good).startswith("south is not worth it: it brings 0.0% more tokens/s")
+
+
+def test_a_search_that_was_cut_short_does_not_say_what_it_has_not_proven():
+    cut = replace(three_datacenters(), others=(), published=None, ending="budget")
+
+    assert {one.reason for one in worth(cut)} == {
+        "no plan without it was simulated",
+        "no plan with it was simulated",
+    }
+
+
+def test_a_plan_found_by_a_search_of_its_own_counts():
+    found = three_datacenters()
+    bare = replace(found, others=(), published=None)
+    (first, *_) = worth(bare, {"south": found.others[0]})
+
+    assert (first.dc, first.used) == ("south", True)
+    assert first.reason.startswith("it brings ")
+
+
+def test_why_the_others_lost_says_gpus_waits_and_money():
+    found = three_datacenters()
+    published, alone, _, data_parallel = (rival.reason for rival in explain(found).rivals)
+
+    assert "it uses 8 GPUs instead of 16" in published and "waiting for the WAN takes" in published
+    assert "less cost per token" in alone and "it uses 8 GPUs instead of 16 (8 in south are left over)" in alone
+    assert "the all-reduce takes" in data_parallel and "times the cost per token" in data_parallel
+
+
+def test_the_published_plan_is_no_rival_of_itself():
+    plan = make_plan(NAMES, used=["east", "east"])
+
+    assert explain(answer(plan, published=plan)).rivals == ()
+
+
+def test_for_the_least_cost_the_reason_is_money():
+    cheap, dear = make_plan(NAMES, used=["east", "east"]), make_plan(NAMES, used=["east", "south"])
+    found = answer(cheap, dear, ask=Ask(goal="cost"))
+
+    assert "its egress adds" in why_it_lost(found.best, found.others[0], found.ask)
+
+
+def test_a_plan_that_misses_the_deadline_says_so():
+    fast, slow = make_plan(NAMES, used=["east", "east"], cells=2), make_plan(NAMES, used=["east", "east"])
+    found = answer(fast, slow)
+    ask = Ask(tokens=1e9, deadline_s=found.best.s_per_token * 1e9)
+
+    assert "too slow for the deadline" in why_it_lost(found.best, found.others[0], ask)

@@ -1,0 +1,139 @@
+"""The planner against exhaustive search, against the published algorithm, and where arithmetic knows the answer."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geotrain.cluster import Cluster
+from geotrain.errors import DoesNotFitError
+from geotrain.planner import Across, Ask, find_plan
+from geotrain.simulation import Result
+from geotrain.workload import Job
+from tests.planner.exhaustive import best_s_per_token
+
+
+def make_cluster(datacenters: list[dict[str, Any]], **wan: Any) -> Cluster:
+    """Data centers named a, b, c ... unless they have names."""
+    named = [{"name": "abcdefghij"[n], "gpu": "a100-80gb", **dc} for n, dc in enumerate(datacenters)]
+    return Cluster.parse({"datacenters": named, "wan": wan}, source=Path("cluster.yaml"))
+
+
+def make_job(**fields: Any) -> Job:
+    """A small model, unless told."""
+    model = {"layers": 4, "hidden": 4096, "heads": 32, "vocab": 1000}
+    return Job.parse({"model": model, "sequence": 2048, **fields}, source=Path("job.yaml"))
+
+
+@st.composite
+def small_clusters(draw: st.DrawFn) -> Cluster:
+    """Up to three data centers with a few GPUs, some with little memory, over a WAN with one odd link."""
+    gpus = draw(st.lists(st.sampled_from(["a100-80gb", "v100", "h100"]), min_size=1, max_size=3))
+    nodes = [draw(st.integers(1, 3)) for _ in gpus]
+    links = []
+    if len(gpus) > 1 and draw(st.booleans()):
+        links.append({"between": ["a", "b"], "rtt": draw(st.integers(1, 100)) / 1e3})
+    return make_cluster(
+        [
+            {"gpu": gpu, "nodes": n, "gpus_per_node": draw(st.integers(1, 2))}
+            for gpu, n in zip(gpus, nodes, strict=True)
+        ],
+        default={"rtt": draw(st.integers(1, 100)) / 1e3, "pair_cap": draw(st.integers(1, 40)) * 1e8},
+        links=links,
+    )
+
+
+@st.composite
+def small_jobs(draw: st.DrawFn) -> Job:
+    """Up to four layers, a few microbatches, by count or by global batch."""
+    batch = {draw(st.sampled_from(["microbatches", "global_batch"])): draw(st.sampled_from([1, 2, 4, 6]))}
+    model = {
+        "layers": draw(st.integers(1, 4)),
+        "hidden": draw(st.sampled_from([2048, 8192])),
+        "heads": 16,
+        "vocab": 500,
+    }
+    return make_job(
+        model=model, precision="fp16", recompute=draw(st.sampled_from(["full", "none"])), **batch,
+    )  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(small_clusters(), small_jobs())
+def test_it_finds_what_exhaustive_search_finds(cluster: Cluster, job: Job) -> None:
+    best = best_s_per_token(cluster, job, "varuna")
+    try:
+        found = find_plan(cluster, job, Ask(schedule="varuna")).best.s_per_token
+    except DoesNotFitError:
+        found = float("inf")
+    assert found == pytest.approx(best, rel=0.01)
+
+
+def test_a_second_data_center_of_a_tenth_is_left_out() -> None:
+    job = make_job(
+        model={"layers": 60, "hidden": 4096, "heads": 32, "vocab": 1000}, microbatches=64,
+        profile={"stage": {"forward_s": 0.027, "backward_s": 0.054}, "boundary_bytes": 33_554_432},
+    )  # fmt: skip
+    used = {}
+    for share in (0.05, 0.1, 0.5, 1.0):
+        cluster = make_cluster(
+            [{"nodes": 600}, {"nodes": int(600 * share)}], default={"rtt": 0.04, "pair_cap": "5 Gbit/s"}
+        )
+        plan = find_plan(cluster, job, Ask(schedule="atlas", across="pipeline")).best.result.plan
+        used[share] = {stage.dc for stage in plan.stages} | {replica.dc for replica in plan.replicas}
+    assert used == {0.05: {"a"}, 0.1: {"a"}, 0.5: {"a", "b"}, 1.0: {"a", "b"}}
+
+
+@pytest.mark.parametrize("times", [0.5, 0.9, 1.1, 2.0])
+def test_gradients_cross_until_they_take_longer_than_activations(times: float) -> None:
+    """Two data centers of four slots, four stages, two pipelines either way.
+
+    Data parallel across, the pair of each stage carries its gradients in two hops when all computing is done: half of
+    them there and back again. Pipelines across take longer by what the hop in their middle costs. Where the two are
+    equal, the pick must change.
+    """
+    pair_bytes_per_s, rtt_s = 1e9, 0.002
+    cluster = make_cluster([{"nodes": 4}, {"nodes": 4}], default={"rtt": rtt_s, "pair_cap": pair_bytes_per_s})
+
+    def pick(gradient_bytes: float, across: Across = "any") -> Result:
+        profile = {
+            "stage": {"forward_s": 0.01, "backward_s": 0.02, "recompute_s": 0.01}, "boundary_bytes": 30e6,
+            "gradient_bytes": gradient_bytes, "optimizer_s": 0,
+        }  # fmt: skip
+        return find_plan(cluster, make_job(microbatches=8, profile=profile), Ask(across=across)).best.result
+
+    inside = pick(0, "data").step_time_s - rtt_s
+    extra_s = pick(0, "pipeline").step_time_s - inside
+    equal = (extra_s - rtt_s) * pair_bytes_per_s
+    chosen = pick(times * equal).plan
+    assert chosen.num_gpus == 8
+    assert bool(chosen.replicas) == (times < 1)
+
+
+def test_a_deadline_and_a_budget_change_the_answer() -> None:
+    cluster = make_cluster(
+        [{"nodes": 4, "gpu": "h100", "price_per_gpu_hour": 4.0}, {"nodes": 4, "price_per_gpu_hour": 1.0}],
+        default={"rtt": 0.02, "pair_cap": "5 Gbit/s"},
+    )
+    job = make_job(global_batch=16)
+    fastest, cheapest = (find_plan(cluster, job, Ask(goal=goal)).best for goal in ("time", "cost"))
+    assert fastest.s_per_token < cheapest.s_per_token and cheapest.cost_per_token < fastest.cost_per_token
+    between = (fastest.s_per_token + cheapest.s_per_token) / 2
+    in_time = find_plan(cluster, job, Ask(goal="cost", tokens=1e9, deadline_s=between * 1e9)).best
+    assert in_time.s_per_token <= between and in_time.cost_per_token >= cheapest.cost_per_token
+    dear = find_plan(cluster, job, Ask(tokens=1e9, max_cost=cheapest.cost_per_token * 1.01e9)).best
+    assert dear.cost_per_token <= cheapest.cost_per_token * 1.01 and dear.s_per_token >= fastest.s_per_token
+
+
+def test_the_same_question_gets_the_same_answer() -> None:
+    cluster = make_cluster([{"nodes": 3}, {"nodes": 2}], default={"rtt": 0.04, "pair_cap": "1 Gbit/s"})
+    first, second = (find_plan(cluster, make_job(microbatches=4)) for _ in range(2))
+    assert first.best.result.plan == second.best.result.plan
+    assert first.evaluations == second.evaluations
+
+
+def test_an_impossible_deadline_says_so() -> None:
+    with pytest.raises(DoesNotFitError, match="deadline"):
+        find_plan(make_cluster([{"nodes": 2}]), make_job(microbatches=4), Ask(tokens=1e12, deadline_s=1.0))
