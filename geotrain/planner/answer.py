@@ -1,10 +1,13 @@
 """What the planner found."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from geotrain.cluster import Cluster
 from geotrain.planner.ask import Ask, Goal
 from geotrain.simulation import Result
+from geotrain.workload import Job
 
 Ending = Literal["proven", "budget", "interrupted"]
 
@@ -66,3 +69,7 @@ class Answer:
     gap: float
     """No plan of the space can be better by more than this share."""
     ending: Ending
+
+
+Find = Callable[[Cluster, Job, Ask], Answer]
+"""Somebody who answers questions: `find_plan`, or the same with a progress line."""

@@ -1,14 +1,10 @@
 """What one more node would bring, planned anew: unlike other changes it can lead to another layout."""
 
-from collections.abc import Callable
-
 from geotrain.cluster import Cluster
-from geotrain.planner.answer import Answer
-from geotrain.planner.ask import Ask
+from geotrain.planner.answer import Answer, Find
 from geotrain.planner.sensitivity import Change
 from geotrain.workload import Job
 
-Find = Callable[[Cluster, Job, Ask], Answer]
 _MOST_LAYOUTS = 2000
 """A search that considered more than this is not repeated for every data center."""
 

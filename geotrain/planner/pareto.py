@@ -4,16 +4,14 @@ Between the two ends deadlines are set at even ratios, and each is asked for its
 simulated on the way counts too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from geotrain.cluster import Cluster
 from geotrain.errors import DoesNotFitError
-from geotrain.planner.answer import Answer, Scored
-from geotrain.planner.ask import Ask
+from geotrain.planner.answer import Answer, Find, Scored
 from geotrain.workload import Job
 
-Find = Callable[[Cluster, Job, Ask], Answer]
 _BETWEEN = 6
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from geotrain.planner.layout import Layout
 from geotrain.planner.misfit import closest
 from geotrain.planner.published import Estimate, published
 from geotrain.planner.slots import Slots
-from geotrain.planner.space import Group, Space
+from geotrain.planner.space import Group, Space, group_of
 from geotrain.simulation.auto import Found, quick
 from geotrain.simulation.bound import lower_bound
 from geotrain.simulation.metrics import hourly_price, measure
@@ -33,10 +34,10 @@ from geotrain.simulation.simulate import fastest, poolings
 from geotrain.units import format_seconds, gigabytes, hours
 from geotrain.workload import Job
 
-_SETTLED = 2
-"""Plans that are simulated thoroughly in the end, at most."""
 _NEARLY_BEST = 1.03
 """By so much a thorough search for a schedule may still improve a step."""
+_STRAIGHTENED = 4
+"""Shorter ways that are tried in the end."""
 _ESTIMATES = 3
 """Of the published algorithm for each number of stages, should the best not fit in memory."""
 _NEARLY_BEST = 1.02
@@ -110,7 +111,7 @@ class _Search:
                 self._consider_group(group)
             ending = self._open_all()
             if self.best is not None:
-                self._settle(baseline)
+                self.best = self._settle(self.best, baseline)
         except KeyboardInterrupt:
             if self.best is None:
                 raise
@@ -221,16 +222,31 @@ class _Search:
     def _key(self, simulated: _Simulated) -> tuple[float, Score]:
         return self._score(simulated), simulated.rates
 
-    def _settle(self, baseline: _Simulated | None) -> None:
-        """The best few once more, thoroughly, as long as their bounds promise something; the best of those it is."""
-        finals = [baseline] if baseline is not None and self._may_be_best(baseline) else []
-        for simulated in sorted(self.simulated.values(), key=self._key)[:_SETTLED]:
-            candidate = simulated.candidate
-            promised = self._allowed(candidate.rates(candidate.bound.total_s)) / (1 - self.ask.tolerance)
-            if not finals or promised < min(map(self._score, finals)):
-                final = simulated if simulated.is_final else self._simulate(candidate, thoroughly=True)
-                finals += [final] if final is not None else []
-        self.best = min(finals, key=self._key)
+    def _settle(self, best: _Simulated, baseline: _Simulated | None) -> _Simulated:
+        """The best once more, its way made straight, as `geotrain simulate` will find it."""
+        straight = self._straightened(best)
+        final = straight if straight.is_final else self._simulate(straight.candidate, thoroughly=True) or straight
+        self.simulated[final.candidate.layout] = final
+        if baseline is not None and self._may_be_best(baseline):
+            return min(final, baseline, key=self._key)
+        return final
+
+    def _straightened(self, best: _Simulated) -> _Simulated:
+        """Of orders of the same data centers that are as good as equal, the shortest: it sends least far."""
+        layout = best.candidate.layout
+        slots = self.space.slots(layout.tensor_parallel, layout.microbatch)
+        shorter = [
+            other
+            for other in self.space.layouts(group_of(layout))
+            if other.kind == layout.kind
+            and other.pipelines_per_cell == layout.pipelines_per_cell
+            and _length(slots, other) < _length(slots, layout) * (1 - 1e-9)
+        ]
+        for other in sorted(shorter, key=lambda other: _length(slots, other))[:_STRAIGHTENED]:
+            found = self.simulated.get(other) or self._simulate(self._candidate(other))
+            if found is not None and self._score(found) <= self._score(best) * (1 + self.ask.tolerance):
+                return found
+        return best
 
     def _may_be_best(self, baseline: _Simulated) -> bool:
         """What the published algorithm found is a plan like any other, unless something about it is ruled out."""
@@ -325,3 +341,8 @@ def _frontier(found: Iterable[_Simulated]) -> list[_Simulated]:
 def _tokens(slots: Slots, num_pipelines: int) -> int:
     """Of one step."""
     return num_pipelines * slots.num_microbatches(num_pipelines) * slots.job.microbatch * slots.job.sequence
+
+
+def _length(slots: Slots, layout: Layout) -> float:
+    """Seconds of all hops, there and back."""
+    return sum(slots.hop_cost(here, there) for (here, _), (there, _) in pairwise(layout.placement))

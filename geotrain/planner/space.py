@@ -184,6 +184,17 @@ class Space:
                     yield chosen
 
 
+def group_of(layout: Layout) -> Group:
+    """The one it is in."""
+    return Group(
+        tensor_parallel=layout.tensor_parallel,
+        microbatch=layout.microbatch,
+        num_stages=len(layout.layers),
+        num_pipelines=layout.num_pipelines,
+        across=bool(layout.replicas),
+    )
+
+
 def _pipeline_counts(slots: Slots, num_stages: int) -> list[int]:
     """Numbers of pipelines that have room, where one more would change what a data center can hold."""
 

@@ -1,17 +1,14 @@
 """What to fall back to when a data center is lost: the best plan on what is left, and what the loss costs."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
 from geotrain.cluster import Cluster
 from geotrain.errors import DoesNotFitError
-from geotrain.planner.answer import Answer, Scored
+from geotrain.planner.answer import Answer, Find, Scored
 from geotrain.planner.ask import Ask
 from geotrain.planner.use import used_datacenters
 from geotrain.workload import Job
-
-Find = Callable[[Cluster, Job, Ask], Answer]
 
 
 @dataclass(frozen=True, kw_only=True)
