@@ -32,6 +32,10 @@ class Gpu(Document):
     nic: PositiveRate | None = None
     """Its share of the node's network cards; `geotrain validate` takes it as the fabric."""
 
+    def computes(self, precision: Precision) -> bool:
+        """Whether it has a unit for this precision."""
+        return getattr(self, precision) is not None
+
     def peak_flops(self, precision: Precision) -> float:
         """Peak FLOP/s at this precision; InputError where the GPU has no such unit."""
         peaks = {"bf16": self.bf16, "fp16": self.fp16, "fp32": self.fp32}

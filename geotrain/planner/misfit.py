@@ -15,7 +15,7 @@ def closest(cluster: Cluster, job: Job) -> str:
     """One sentence about a job for which no plan was found."""
     if not any(dc.num_gpus for dc in cluster.datacenters):
         return "the cluster has no GPUs"
-    usable = [dc for dc in cluster.datacenters if dc.num_gpus and getattr(dc.gpu, job.precision) is not None]
+    usable = [dc for dc in cluster.datacenters if dc.num_gpus and dc.gpu.computes(job.precision)]
     if not usable:
         kinds = ", ".join(dict.fromkeys(dc.gpu.name for dc in cluster.datacenters))
         return f"no GPU of the cluster computes in {job.precision}: there are {kinds}"
@@ -104,7 +104,7 @@ def _least(holds: Callable[[int], bool], most: int) -> int | None:
 def _larger_gpu(dcs: Sequence[Datacenter], job: Job, stage: Tightest) -> Iterator[str]:
     """The smallest GPU of the catalog that would do in the place of those that are smaller."""
     for gpu in sorted(GPUS.values(), key=lambda gpu: gpu.memory_bytes):
-        if gpu.memory_bytes <= stage.dc.gpu.memory_bytes or getattr(gpu, job.precision) is None:
+        if gpu.memory_bytes <= stage.dc.gpu.memory_bytes or not gpu.computes(job.precision):
             continue
         other = [_with(dc, gpu=gpu) if dc.gpu.memory_bytes < gpu.memory_bytes else dc for dc in dcs]
         if tightest(other, job).fill <= 1:

@@ -132,7 +132,7 @@ class _Search:
                     self._consider(layout)
             elif isinstance(node, Layout):
                 self._bound(node)
-            elif self._keep(self._simulate(node)):
+            elif self._keep(self._simulate(node)) and not self.space.is_measured:
                 for layout in node.layout.neighbours():
                     self._consider(layout)
         return "proven"
@@ -294,6 +294,10 @@ class _Search:
 
     def _nothing_fits(self) -> str:
         ask, cluster, job = self.ask, self.space.cluster, self.space.job
+        wanted = len(job.profile.stage) if isinstance(job.profile.stage, list) else ask.stages
+        slots = sum(self.space.slots(1, job.microbatch).numbers)
+        if wanted is not None and wanted > slots:
+            return f"a pipeline of {wanted} stages needs as many GPUs, there are {slots}"
         if not ask.tokens:
             return closest(cluster, job)
         free = replace(ask, deadline_s=math.inf, max_cost=math.inf)

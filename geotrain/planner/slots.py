@@ -18,8 +18,8 @@ class Slots:
 
     def __init__(self, cluster: Cluster, job: Job, tensor_parallel: int) -> None:
         self.cluster, self.job, self.tensor_parallel = cluster, job, tensor_parallel
-        self.numbers = [dc.num_slots(tensor_parallel) for dc in cluster.datacenters]
-        """Per data center."""
+        self.numbers = [dc.num_slots(tensor_parallel) * dc.gpu.computes(job.precision) for dc in cluster.datacenters]
+        """Per data center; none where the GPU does not know the job's precision."""
         self._share = Share(job, tensor_parallel, sequence_parallel=True)
         self._costs: dict[tuple[int, int, bool, bool], StageCost] = {}
         self._loads: dict[tuple[int, int, bool, bool], Load] = {}

@@ -103,12 +103,13 @@ class Space:
         return {}
 
     @cached_property
-    def _is_measured(self) -> bool:
+    def is_measured(self) -> bool:
+        """Whether times of a stage were measured: then its layers do not change them."""
         return Slots(self.cluster, self.job, 1).is_measured
 
     def tensor_parallels(self) -> list[int]:
         """GPUs per slot: what divides a node and the model's heads; one, where stages were measured."""
-        if self._is_measured:
+        if self.is_measured:
             return [1]
         sizes = {dc.gpus_per_node for dc in self.cluster.datacenters if dc.nodes}
         heads = self.job.model.heads
@@ -117,7 +118,7 @@ class Space:
     def _microbatch_sizes(self) -> list[int]:
         """Powers of two that divide the batch."""
         job = self.job
-        if self._is_measured:
+        if self.is_measured:
             return [job.microbatch]
         batch = job.global_batch or job.microbatch * (job.microbatches or 1)
         sizes = {job.microbatch, *(2**n for n in range(6))}
@@ -130,7 +131,7 @@ class Space:
             wanted = {len(self.job.profile.stage)}
         elif self.ask.stages is not None:
             wanted = {self.ask.stages}
-        elif self._is_measured:
+        elif self.is_measured:
             wanted = {most}
         else:
             wanted = {math.ceil(layers / per_stage) for per_stage in range(1, layers + 1)}

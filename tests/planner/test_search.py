@@ -137,3 +137,16 @@ def test_the_same_question_gets_the_same_answer() -> None:
 def test_an_impossible_deadline_says_so() -> None:
     with pytest.raises(DoesNotFitError, match="deadline"):
         find_plan(make_cluster([{"nodes": 2}]), make_job(microbatches=4), Ask(tokens=1e12, deadline_s=1.0))
+
+
+def test_gpus_without_the_jobs_precision_are_left_out() -> None:
+    cluster = make_cluster([{"nodes": 8, "gpu": "v100"}, {"nodes": 2}], default={"rtt": 0.001})
+    plan = find_plan(cluster, make_job(microbatches=4, precision="bf16")).best.result.plan
+    assert {stage.dc for stage in plan.stages} == {"b"} and not plan.replicas
+
+
+def test_measured_stages_keep_their_number_and_their_size() -> None:
+    profile = {"stage": [{"forward_s": n, "backward_s": 2 * n} for n in (0.01, 0.03)]}
+    job = make_job(microbatches=4, microbatch=2, profile=profile)
+    plan = find_plan(make_cluster([{"nodes": 4, "gpus_per_node": 2}]), job).best.result.plan
+    assert (len(plan.stages), plan.tensor_parallel, plan.job.microbatch, plan.num_gpus) == (2, 1, 2, 8)
