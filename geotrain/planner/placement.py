@@ -6,10 +6,10 @@ from itertools import combinations, pairwise, permutations
 from geotrain.planner.layout import Placement
 
 _FEW_DATACENTERS = 4
-"""Up to here every order of every choice is tried."""
-_SHORTEST = 8
-"""Beyond that: ways through enough data centers that are tried."""
-_FEW_SPLITS = 40
+"""Up to here every choice of them is tried, in the shortest orders."""
+_SHORTEST = 6
+"""Orders of the same data centers that are tried: all of up to three."""
+_FEW_SPLITS = 6
 """Up to here every split of stages over the data centers is tried."""
 
 HopCost = Callable[[int, int], float]
@@ -40,7 +40,7 @@ def _orders(num_stages: int, usable: Sequence[int], room: Sequence[int], hop_cos
         for count in range(1, min(len(usable), num_stages) + 1):
             for chosen in combinations(usable, count):
                 if sum(room[dc] for dc in chosen) >= num_stages:
-                    yield from permutations(chosen)
+                    yield from sorted(permutations(chosen), key=lambda way: _length(way, hop_cost))[:_SHORTEST]
         return
     ways = []
     for start in usable:

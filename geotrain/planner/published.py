@@ -5,7 +5,6 @@ all-reduce time says how good that is. Tensor parallelism, microbatch and number
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,25 +25,31 @@ class Estimate:
 def published(slots: Slots, num_stages: int) -> list[Estimate]:
     """What the algorithm finds, best first: a data center may end with no stage."""
     by_size = sorted(range(len(slots.numbers)), key=lambda dc: -slots.numbers[dc])
-    pooled = _pipelines_per_cell(slots, num_stages, by_size)
-    found: list[Estimate] = []
-    for cells in range(1, sum(slots.numbers) // (num_stages * pooled) + 1):
-        pipelines = cells * pooled
-        if slots.job.global_batch is not None and slots.job.global_batch % (pipelines * slots.job.microbatch):
-            continue
-        left, placement = num_stages, []
-        for dc in by_size:
-            stages = min(left, slots.numbers[dc] // pipelines)
-            left -= stages
-            if stages:
-                placement.append((dc, stages))
-        if left == 0:
-            found += _estimates(slots, tuple(placement), pooled, cells)
-    return sorted(found, key=lambda estimate: -estimate.microbatches_per_s)
+    found: dict[tuple[Placement, int, int], Estimate] = {}
+    for pooled in {1, _pipelines_per_cell(slots, num_stages, by_size)}:
+        for cells in range(sum(slots.numbers) // (num_stages * pooled), 0, -1):
+            if slots.divides(cells * pooled):
+                placement = _by_size(slots, by_size, num_stages, cells * pooled)
+                alike = placement, pooled, slots.num_microbatches(cells * pooled)
+                # The same pipelines but fewer of them are never better.
+                if placement and alike not in found and (best := _estimate(slots, placement, pooled, cells)):
+                    found[alike] = best
+    return sorted(found.values(), key=lambda estimate: -estimate.microbatches_per_s)
 
 
-def _estimates(slots: Slots, placement: Placement, pooled: int, cells: int) -> Iterator[Estimate]:
-    for layers in slots.partitions(placement, cells * pooled)[:1]:
+def _by_size(slots: Slots, by_size: list[int], num_stages: int, num_pipelines: int) -> Placement:
+    """As many stages as there is room for, in one data center after the other; nothing if that is too few."""
+    left, placement = num_stages, []
+    for dc in by_size:
+        stages = min(left, slots.numbers[dc] // num_pipelines)
+        left -= stages
+        if stages:
+            placement.append((dc, stages))
+    return () if left else tuple(placement)
+
+
+def _estimate(slots: Slots, placement: Placement, pooled: int, cells: int) -> Estimate | None:
+    for layers in slots.partitions(placement, cells * pooled):
         layout = Layout(
             tensor_parallel=slots.tensor_parallel,
             microbatch=slots.job.microbatch,
@@ -55,7 +60,8 @@ def _estimates(slots: Slots, placement: Placement, pooled: int, cells: int) -> I
         )
         seconds = _pipeline_s(slots, layout) + _all_reduce_s(slots, layout)
         work = cells * pooled * slots.num_microbatches(cells * pooled)
-        yield Estimate(layout=layout, microbatches_per_s=work / seconds if seconds else math.inf)
+        return Estimate(layout=layout, microbatches_per_s=work / seconds if seconds else math.inf)
+    return None
 
 
 def _pipelines_per_cell(slots: Slots, num_stages: int, by_size: list[int]) -> int:

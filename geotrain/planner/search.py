@@ -147,7 +147,7 @@ class _Search:
     def _consider_group(self, group: Group) -> None:
         """Into the queue with the floor of its longest stage, on GPUs as cheap as there are."""
         slots = self.space.slots(group.tensor_parallel, group.microbatch)
-        floor_s = slots.quick_floor_s(group.num_stages, group.num_pipelines)
+        floor_s = slots.quick_floor_s(group.num_stages, group.num_pipelines, across=group.across)
         prices = [dc.price_per_gpu_hour for dc in self.space.cluster.datacenters if dc.nodes]
         gpus = group.num_stages * group.num_pipelines * group.tensor_parallel
         tokens = _tokens(slots, group.num_pipelines)

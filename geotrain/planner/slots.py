@@ -2,6 +2,7 @@
 
 import math
 from functools import cached_property
+from itertools import combinations
 
 from geotrain.cluster import Cluster, Link
 from geotrain.cost import Share, StageCost, stage_cost, transfer_bytes
@@ -23,7 +24,6 @@ class Slots:
         self._share = Share(job, tensor_parallel, sequence_parallel=True)
         self._costs: dict[tuple[int, int, bool, bool], StageCost] = {}
         self._loads: dict[tuple[int, int, bool, bool], Load] = {}
-        self._longest: dict[int, float] = {}
         self._partitions: dict[tuple[Placement, int], list[tuple[int, ...]]] = {}
 
     @property
@@ -44,6 +44,11 @@ class Slots:
             return self.job.microbatches
         assert self.job.global_batch is not None
         return self.job.global_batch // (num_pipelines * self.job.microbatch)
+
+    def divides(self, num_pipelines: int) -> bool:
+        """Whether the batch can be dealt evenly to so many pipelines."""
+        batch = self.job.global_batch
+        return batch is None or batch % (num_pipelines * self.job.microbatch) == 0
 
     # Stages.
 
@@ -148,26 +153,46 @@ class Slots:
 
     # Floors.
 
-    def quick_floor_s(self, num_stages: int, num_pipelines: int) -> float:
-        """No step is shorter: the longest stage, on the fastest GPUs, with layers cut as fine as one likes."""
-        if num_stages not in self._longest:
-            self._longest[num_stages] = self._longest_stage_s(num_stages)
-        return self.num_microbatches(num_pipelines) * self._longest[num_stages]
+    def quick_floor_s(self, num_stages: int, num_pipelines: int, *, across: bool) -> float:
+        """No step is shorter: the longest stage, on the fastest slots, with layers cut as fine as one likes; or the
+        bytes over the best link, if one must be crossed.
 
-    def _longest_stage_s(self, num_stages: int) -> float:
-        usable = [dc for dc, have in enumerate(self.numbers) if have]
-        middle, last = (
-            min((self.load(dc, 1, is_first=False, is_last=is_last) for dc in usable), key=lambda load: load.layer_s)
-            for is_last in (False, True)
-        )
+        Each pipeline gets its share of a data center's slots; `across`, some have all their stages in the fastest.
+        """
+        room = [num_stages if across and have else have // num_pipelines for have in self.numbers]
+        longest = self._longest_stage_s(num_stages, room)
+        if max(room) < num_stages:
+            longest = max(longest, self._fastest_transfer_s)
+        return self.num_microbatches(num_pipelines) * longest
+
+    @cached_property
+    def _fastest_transfer_s(self) -> float:
+        """Over the best link there is, the slower direction."""
+        pairs = combinations(range(len(self.numbers)), 2)
+        return min((max(self.transfer_s(a, b), self.transfer_s(b, a)) for a, b in pairs), default=0.0)
+
+    def _longest_stage_s(self, num_stages: int, room: list[int]) -> float:
+        middles, last = self._fastest
         layers = self.job.model.layers
-        if middle.layer_s <= 0 or last.layer_s <= 0:  # measured
-            return min(middle.seconds(1), last.seconds(1))
+        if last.layer_s <= 0:  # measured
+            return min(last.seconds(1), min(load.seconds(1) for load, _ in middles))
         if num_stages == 1:
             return last.seconds(layers)
-        spread = (num_stages - 1) / middle.layer_s + 1 / last.layer_s
-        longest = (layers + last.base_s / last.layer_s) / spread
+        layers_per_s, left = 1 / last.layer_s, num_stages - 1
+        for load, dc in middles:
+            taken = min(left, room[dc])
+            layers_per_s += taken / load.layer_s
+            left -= taken
+        longest = (layers + last.base_s / last.layer_s) / layers_per_s
         return max(longest, math.ceil(layers / num_stages) * last.layer_s)
+
+    @cached_property
+    def _fastest(self) -> tuple[list[tuple[Load, int]], Load]:
+        """Data centers by the time of a layer in the middle of a pipeline, and the least at its end."""
+        usable = [dc for dc, have in enumerate(self.numbers) if have]
+        middles = [(self.load(dc, 1, is_first=False, is_last=False), dc) for dc in usable]
+        lasts = [self.load(dc, 1, is_first=False, is_last=True) for dc in usable]
+        return sorted(middles, key=lambda entry: entry[0].layer_s), min(lasts, key=lambda load: load.layer_s)
 
     def floor_s(self, placement: Placement, layers: tuple[int, ...], pooled: int, num_pipelines: int) -> float:
         """A tighter one for stages that are placed; the simulator's bound has more, and takes a hundred times longer.
