@@ -128,10 +128,10 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     ways = list(dict.fromkeys(row.point.settings[1].text for row in rows))
     yield f"| {name} | " + " | ".join(f"{way} cross" for way in ways) + " |"
     yield "|" + "---|" * (1 + len(ways))
-    first = {way: next(_tokens(row) for row in rows if row.point.settings[1].text == way) for way in ways}
+    first = _tokens(rows[0])
     for text in dict.fromkeys(row.point.settings[0].text for row in rows):
         mine = {row.point.settings[1].text: row for row in rows if row.point.settings[0].text == text}
-        cells = [f"{_tokens(mine[way]) / first[way]:.2f}x, {_where(mine[way])}" for way in ways]
+        cells = [f"{_tokens(mine[way]) / first:.3f}x, {_where(mine[way])}" for way in ways]
         yield f"| {text} | " + " | ".join(cells) + " |"
 
 

@@ -159,7 +159,7 @@ class _Search:
             return
         self.considered.add(layout)
         slots = self.space.slots(layout.tensor_parallel, layout.microbatch)
-        floor_s = slots.floor_s(layout.placement, layout.layers, layout.pipelines_per_cell, layout.num_pipelines)
+        floor_s = slots.floor_s(layout)
         dcs = self.space.cluster.datacenters
         gpus = [(dc, stages * layout.cells) for dc, stages in layout.placement]
         gpus += [(dc, len(layout.layers) * cells) for dc, cells in layout.replicas]

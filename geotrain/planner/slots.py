@@ -6,8 +6,8 @@ from itertools import combinations
 
 from geotrain.cluster import Cluster, Link
 from geotrain.cost import Share, StageCost, stage_cost, transfer_bytes
-from geotrain.network import connections_for, pair_rate
-from geotrain.planner.layout import Placement
+from geotrain.network import connections_for, pair_rate, ring_all_reduce_s
+from geotrain.planner.layout import Layout, Placement
 from geotrain.planner.partition import Load, every_partition, partition
 from geotrain.workload import Job, StageProfile
 
@@ -194,18 +194,20 @@ class Slots:
         lasts = [self.load(dc, 1, is_first=False, is_last=True) for dc in usable]
         return sorted(middles, key=lambda entry: entry[0].layer_s), min(lasts, key=lambda load: load.layer_s)
 
-    def floor_s(self, placement: Placement, layers: tuple[int, ...], pooled: int, num_pipelines: int) -> float:
+    def floor_s(self, layout: Layout) -> float:
         """A tighter one for stages that are placed; the simulator's bound has more, and takes a hundred times longer.
 
         A slot does its work after the first microbatch has reached it and before the last is home, or after the first
-        has come back to it; a WAN channel carries its bytes between the first result and the last one's way home.
+        has come back to it, and then come all-reduce and optimizer; a WAN channel carries its bytes between the first
+        result and the last one's way home.
         """
-        way = _Way(self.num_microbatches(num_pipelines))
+        way = _Way(self.num_microbatches(layout.num_pipelines))
+        layers, pooled = layout.layers, layout.pipelines_per_cell
         last = len(layers) - 1
         stage = 0
-        for place, (dc, stages) in enumerate(placement):
+        for place, (dc, stages) in enumerate(layout.placement):
             if place:
-                before = placement[place - 1][0]
+                before = layout.placement[place - 1][0]
                 way.hop(*self._hop(before, dc, pooled), *self._hop(dc, before, pooled))
             end = stage + stages
             while stage < end:
@@ -213,7 +215,11 @@ class Slots:
                 while stage > 0 and stage + count < min(end, last) and layers[stage + count] == layers[stage]:
                     count += 1
                 cost = self.cost(dc, layers[stage], is_first=stage == 0, is_last=stage == last)
-                way.stages(count, cost, 0.0 if stage == last else self.recompute_s(cost))
+                copies = 1 if layout.replicas else layout.num_pipelines
+                finish_s = cost.optimizer_s + ring_all_reduce_s(
+                    copies, cost.gradient_bytes, self.cluster.datacenters[dc]
+                )
+                way.stages(count, cost, 0.0 if stage == last else self.recompute_s(cost), finish_s)
                 stage += count
         return way.floor_s
 
@@ -229,7 +235,8 @@ class _Way:
     def __init__(self, microbatches: int) -> None:
         self.all, self.others = microbatches, microbatches - 1
         self.out = self.home = self.queue = self.compute = self.after_return = 0.0
-        self.first_w: float | None = None
+        self.end: float | None = None
+        """What follows the last input gradient on stage 0."""
 
     def hop(self, alone_s: float, out_s: float, alone_back_s: float, home_s: float) -> None:
         """On to the next data center."""
@@ -238,21 +245,21 @@ class _Way:
         self.out += out_s
         self.home += home_s
 
-    def stages(self, count: int, cost: StageCost, recompute_s: float) -> None:
+    def stages(self, count: int, cost: StageCost, recompute_s: float, finish_s: float) -> None:
         """So many equal stages: the last of them has the most before and behind it, the first is back last."""
         backward, weights = cost.input_grad_s, cost.weight_grad_s
-        if self.first_w is None:
-            self.first_w = weights
-        again = self.others * (recompute_s + backward) + self.all * weights
+        if self.end is None:
+            self.end = weights + finish_s
+        again = self.others * (recompute_s + backward) + self.all * weights + finish_s
         self.after_return = max(self.after_return, again - self.home)
         self.out += (count - 1) * cost.forward_s
         self.home += (count - 1) * backward
         work = self.all * (cost.forward_s + recompute_s + backward)
-        self.compute = max(self.compute, self.out + work + max(self.home + self.first_w, self.all * weights))
+        self.compute = max(self.compute, self.out + work + max(self.home + self.end, self.all * weights + finish_s))
         self.out += cost.forward_s
         self.home += backward
 
     @property
     def floor_s(self) -> float:
         there_and_back = self.out + self.home
-        return max(self.compute, there_and_back + max(self.queue + (self.first_w or 0.0), self.after_return))
+        return max(self.compute, there_and_back + max(self.queue + (self.end or 0.0), self.after_return))
