@@ -65,6 +65,8 @@ class Link(Document):
     """The most that all pairs between the two data centers get together."""
     price_per_gb: Number | None = Field(None, ge=0)
     """Egress price of a gigabyte."""
+    loss: Number | None = Field(None, ge=0, lt=1)
+    """Share of packets that go missing, at random; the testbed drops them, the simulator does not know."""
 
 
 class LinkOverride(Link):

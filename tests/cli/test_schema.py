@@ -36,7 +36,7 @@ def test_a_schema_knows_every_field_of_the_example(schemas, example: Path):
 
 def test_fields_carry_the_names_people_write_and_what_they_mean(schemas):
     assert list(properties(schemas, "LinkOverride")) == [
-        *("rtt", "pair_cap", "tcp_window", "capacity", "price_per_gb"),
+        *("rtt", "pair_cap", "tcp_window", "capacity", "price_per_gb", "loss"),
         *("between", "from", "to"),
     ]
     assert properties(schemas, "Fabric")["latency"] == {

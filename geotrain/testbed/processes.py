@@ -1,0 +1,78 @@
+"""Finding and ending the processes of a testbed, without ever touching one of somebody else's."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from geotrain.errors import RunError
+from geotrain.testbed.record import MARK, Files, Record
+
+PATIENCE_S, DEADLINE_S = 3.0, 30.0
+"""Between the polite signal and the other one; and after that: the kernel takes hundreds of devices away one by one."""
+
+
+def running_inside(record: Record) -> list[int]:
+    """Processes in the testbed's namespaces, without this one and the keeper."""
+    inodes = {place.inode for place in record.places}
+    # The kernel gives a namespace's number to a later one. While the keeper lives, they are certainly ours.
+    certain = record.alive
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) in (os.getpid(), record.keeper):
+            continue
+        with suppress(OSError):
+            if os.stat(entry / "ns" / "net").st_ino in inodes and (certain or _marked(entry, record.identity)):
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def _marked(process: Path, identity: str) -> bool:
+    return f"{MARK}={identity}".encode() in (process / "environ").read_bytes().split(b"\0")
+
+
+def take_down(files: Files) -> Record | None:
+    """End and forget a testbed, in whatever state it is; None if there is none. RunError if a process will not die."""
+    record = files.read()
+    if record is None:
+        return None
+    guests = running_inside(record)
+    keeper = [record.keeper] if record.alive and record.keeper != os.getpid() else []
+    stubborn = end_all(guests + keeper)
+    # What the first ones started while they were dying.
+    stubborn += end_all(running_inside(record))
+    if stubborn:
+        raise RunError(f"the testbed {files.name!r} is not down: process {stubborn[0]} does not end")
+    files.remove()
+    return record
+
+
+def end_all(processes: list[int]) -> list[int]:
+    """End them, politely at first; those that are still there after the deadline."""
+    with ExitStack() as stack:
+        handles = {}
+        for process in processes:
+            with suppress(ProcessLookupError):
+                handle = os.pidfd_open(process)
+                stack.callback(os.close, handle)
+                handles[handle] = process
+        left = set(handles)
+        for number, patience_s in ((signal.SIGTERM, PATIENCE_S), (signal.SIGKILL, DEADLINE_S)):
+            for handle in left:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(handle, number)
+            left = _still_there(left, patience_s)
+        return sorted(handles[handle] for handle in left)
+
+
+def _still_there(handles: set[int], patience_s: float) -> set[int]:
+    until = time.monotonic() + patience_s
+    left = set(handles)
+    while left and (wait := until - time.monotonic()) > 0:
+        ended, _, _ = select.select(list(left), [], [], wait)
+        left -= set(ended)
+    return left
