@@ -5,6 +5,7 @@
     │   ├── ScheduleError    an order of actions that cannot be played
     │   └── DoesNotFitError  a plan that needs more memory or GPUs than there are
     └── RunError             exit code 1: the input was fine, the run failed
+        └── TransportError   a channel failed; its kinds are in transport/errors.py
 
 `assert` is for our own bugs, never for a user's mistake.
 """

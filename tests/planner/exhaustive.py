@@ -1,7 +1,7 @@
 """Every plan of a small space, simulated: what the planner's answer is compared with. Shares no code with it."""
 
 from collections.abc import Iterator
-from itertools import combinations, permutations, product
+from itertools import combinations, pairwise, permutations, product
 
 from geotrain.cluster import Cluster
 from geotrain.errors import InputError
@@ -77,7 +77,7 @@ def _plans(
 ) -> Iterator[Plan]:
     for cuts in combinations(range(1, job.model.layers), len(where) - 1):
         ends = [0, *cuts, job.model.layers]
-        layers = [b - a for a, b in zip(ends, ends[1:], strict=False)]
+        layers = [b - a for a, b in pairwise(ends)]
         try:
             yield Plan.model_validate(
                 {

@@ -1,5 +1,7 @@
 """Where stages go: every way for a few data centers, sensible ways for many, twins never twice."""
 
+import itertools
+
 import pytest
 
 from geotrain.planner.placement import placements
@@ -36,5 +38,5 @@ def test_many_data_centers_are_visited_along_the_line(room: list[int]) -> None:
         assert sum(stages for _, stages in placement) == 12
         assert all(1 <= stages <= room[dc] for dc, stages in placement)
         assert len({dc for dc, _ in placement}) == len(placement)
-    shortest = min(sum(near(a, b) for (a, _), (b, _) in zip(p, p[1:], strict=False)) for p in found)
+    shortest = min(sum(near(a, b) for (a, _), (b, _) in itertools.pairwise(p)) for p in found)
     assert shortest <= 4

@@ -1,0 +1,192 @@
+"""The side of a channel that waits for connections: lets in who belongs to the job, and nobody else."""
+
+import queue
+import socket
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from geotrain.errors import InputError
+from geotrain.transport.channel import TcpChannel
+from geotrain.transport.counters import ListenerCounters
+from geotrain.transport.errors import (
+    ClosedError,
+    DeadlineError,
+    FrameError,
+    PeerLostError,
+    RefusedError,
+    VersionError,
+)
+from geotrain.transport.frame import Hello
+from geotrain.transport.greeting import UNKNOWN_SESSION, Greeting, Identity
+from geotrain.transport.inbox import Allocate, fresh_memory
+from geotrain.transport.session import Session
+from geotrain.transport.settings import Settings
+from geotrain.transport.sockets import listen
+
+_PATIENCE_S = 1.0
+_PAUSE_S = 0.05
+_BACKLOG = 256
+
+
+class Listener:
+    """Accepts channels at an address; loopback unless told otherwise."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        settings: Settings,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        max_greetings: int = 128,
+        allocate: Allocate = fresh_memory,
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._allocate = allocate
+        self._context = identity.context(server=True)
+        try:
+            self._sock = listen(host, port, settings)
+        except OSError as error:
+            raise InputError(f"cannot listen at {host}:{port}: {error.strerror}") from None
+        self._greetings = threading.BoundedSemaphore(max_greetings)
+        self._lock = threading.Lock()
+        self._counts = {"accepted": 0, "refused": 0, "malformed": 0, "timed_out": 0}
+        self._sessions: dict[bytes, Session] = {}
+        self._new: queue.SimpleQueue[TcpChannel | None] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._accept, name=f"listen {identity.node}", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        host, port = self._sock.getsockname()[:2]
+        return host, port
+
+    @property
+    def counters(self) -> ListenerCounters:
+        """What has happened so far."""
+        with self._lock:
+            return ListenerCounters(**self._counts)
+
+    def accept(self, *, deadline_s: float) -> TcpChannel:
+        """The next channel that a peer has opened; `peer` and `name` tell which it is."""
+        try:
+            channel = self._new.get(timeout=deadline_s)
+        except queue.Empty:
+            raise DeadlineError(f"no peer opened a channel within {deadline_s:g} s") from None
+        if channel is None:
+            self._new.put(None)
+            raise ClosedError("the listener was closed")
+        return channel
+
+    def close(self) -> None:
+        """Let nobody in any more; channels that were accepted stay, but cannot be mended."""
+        self._closing.set()
+        # Wakes the thread that is waiting in accept.
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+        self._thread.join()
+        with suppress(queue.Empty):
+            while (channel := self._new.get_nowait()) is not None:
+                channel.close(deadline_s=0.0)
+        self._new.put(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                sock, _ = self._sock.accept()
+            except OSError:
+                # Closed, or out of file descriptors: no reason to spin.
+                self._closing.wait(_PAUSE_S)
+                continue
+            if self._greetings.acquire(blocking=False):
+                threading.Thread(target=self._serve, args=(sock,), name="connection", daemon=True).start()
+            else:
+                self._count("refused")
+                sock.close()
+
+    def _serve(self, sock: socket.socket) -> None:
+        """Greet, then serve the connection until it ends."""
+        greeting = Greeting(sock, self._settings.handshake_timeout_s)
+        try:
+            session = self._greet(greeting)
+        except (RefusedError, VersionError) as error:
+            self._refuse(greeting, "refused", str(error))
+            return
+        except FrameError as error:
+            self._refuse(greeting, "malformed", str(error))
+            return
+        except DeadlineError as error:
+            self._refuse(greeting, "timed_out", str(error))
+            return
+        except OSError:
+            self._count("malformed")
+            greeting.sock.close()
+            return
+        finally:
+            self._greetings.release()
+        self._count("accepted")
+        session.serve(greeting.sock)
+
+    def _refuse(self, greeting: Greeting, count: str, reason: str) -> None:
+        self._count(count)
+        greeting.refuse(reason, _PATIENCE_S)
+
+    def _greet(self, greeting: Greeting) -> Session:
+        greeting.secure(self._context, server=True)
+        theirs = greeting.hear()
+        if theirs.job != self._identity.job:
+            raise RefusedError(f"this is job {self._identity.job}, not {theirs.job}")
+        mine = Hello(
+            job=self._identity.job,
+            node=self._identity.node,
+            channel=theirs.channel,
+            session=theirs.session,
+            window_bytes=self._settings.window_bytes,
+            max_buffer_bytes=self._settings.max_buffer_bytes,
+            max_chunk_bytes=self._settings.chunk_bytes,
+            peer_timeout_ms=self._settings.peer_timeout_ms,
+        )
+        session = self._session(mine, theirs)
+        greeting.say(mine)
+        return session
+
+    def _session(self, mine: Hello, theirs: Hello) -> Session:
+        """The session that a greeting belongs to, or a new one."""
+        with self._lock:
+            self._sessions = {key: session for key, session in self._sessions.items() if not session.over}
+            known = self._sessions.get(theirs.session)
+            if known is not None:
+                if (known.peer, known.name) != (theirs.node, theirs.channel):
+                    raise RefusedError("the session belongs to another node or channel")
+                if len(known.connections) >= self._settings.max_connections:
+                    raise RefusedError(f"has {len(known.connections)} connections already")
+                return known
+            if theirs.resumes:
+                raise RefusedError(UNKNOWN_SESSION)
+            if self._new.qsize() >= _BACKLOG:
+                raise RefusedError("too many channels wait to be accepted")
+            for session in self._sessions.values():
+                if (session.peer, session.name) == (theirs.node, theirs.channel):
+                    session.fail(PeerLostError(f"{theirs.node}: has started anew"))
+            session = Session(mine=mine, theirs=theirs, settings=self._settings, allocate=self._allocate)
+            self._sessions[theirs.session] = session
+            self._new.put(TcpChannel(session))
+            return session
+
+    def _count(self, name: str) -> None:
+        with self._lock:
+            self._counts[name] += 1
