@@ -53,8 +53,11 @@ def test_a_stranger_in_a_namespace_of_the_same_number_is_left_alone(tmp_path: Pa
     place = Place(dc="east", node=0, file=3, inode=os.stat("/proc/self/ns/net").st_ino)
     dead = record(keeper_started=1, places=(place,))
     stranger = subprocess.Popen(["sleep", "60"])
-    guest = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: dead.identity})
+    # It speaks once its environment is in place, which is a moment after Popen returns.
+    speaking = ["sh", "-c", "echo here; exec sleep 60"]
+    guest = subprocess.Popen(speaking, env={**os.environ, MARK: dead.identity}, stdout=subprocess.PIPE)
     try:
+        assert guest.stdout is not None and guest.stdout.readline() == b"here\n"
         assert running_inside(dead) == [guest.pid]
         files = Files(tmp_path, "one")
         files.claim(dead)
@@ -65,7 +68,7 @@ def test_a_stranger_in_a_namespace_of_the_same_number_is_left_alone(tmp_path: Pa
     finally:
         for process in (stranger, guest):
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 33, "-a"])
