@@ -1,0 +1,7 @@
+"""The K nodes of a cell at one boundary as one pipe: a buffer goes over the WAN on all of them at once."""
+
+from geotrain.transport.pool.pool import Pool, pooled
+from geotrain.transport.pool.settings import Pooling
+from geotrain.transport.pool.wiring import Seat, join
+
+__all__ = ["Pool", "Pooling", "Seat", "join", "pooled"]

@@ -1,0 +1,92 @@
+"""From the addresses of a cell's nodes on both sides of a boundary to the pool of one of them."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from geotrain.errors import InputError
+from geotrain.transport.dialer import connect
+from geotrain.transport.errors import RefusedError, TransportError
+from geotrain.transport.greeting import Identity
+from geotrain.transport.interface import Channel
+from geotrain.transport.listener import Listener
+from geotrain.transport.pool.pool import pooled
+from geotrain.transport.pool.settings import Pooling
+from geotrain.transport.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Where a node of the cell listens."""
+
+    node: str
+    host: str
+    port: int
+
+
+def join(
+    *,
+    listener: Listener,
+    identity: Identity,
+    here: Sequence[Seat],
+    there: Sequence[Seat],
+    wan: Settings,
+    lan: Settings | None = None,
+    pooling: Pooling | None = None,
+    deadline_s: float,
+) -> Channel:
+    """The pool of the node `identity`, one of `here`; counterparts have the same place in `there`.
+
+    All nodes of both sides do this at the same time, each with a listener of its own for this boundary. Of two nodes
+    the one with the lower name dials. On an error all channels are closed again.
+    """
+    names = [seat.node for seat in here]
+    if len(here) != len(there) or identity.node not in names:
+        raise InputError(f"{identity.node} must be one of {names}, and {len(there)} counterparts as many")
+    me = names.index(identity.node)
+    # One connection is enough where there is no distance, and then nothing is gained by cutting shards.
+    lan = lan or replace(wan, connections=1, min_chunk_bytes=wan.chunk_bytes)
+    peers = {seat: "lan" for seat in here if seat.node != identity.node} | {there[me]: "wan"}
+    settings = {"lan": lan, "wan": wan}
+    channels: dict[str, Channel] = {}
+    errors: list[Exception] = []
+
+    def dial(seat: Seat, kind: str) -> None:
+        try:
+            channels[seat.node] = connect(
+                seat.host,
+                seat.port,
+                identity=identity,
+                peer=seat.node,
+                channel=kind,
+                settings=settings[kind],
+                deadline_s=deadline_s,
+            )
+        except Exception as error:
+            errors.append(error)
+
+    dialing = [
+        threading.Thread(target=dial, args=entry, daemon=True)
+        for entry in peers.items()
+        if identity.node < entry[0].node
+    ]
+    for thread in dialing:
+        thread.start()
+    expected = {seat.node for seat in peers if identity.node > seat.node}
+    try:
+        while expected:
+            channel = listener.accept(deadline_s=deadline_s)
+            channels[channel.peer] = channel
+            if channel.peer not in expected:
+                raise RefusedError(f"{channel.peer}: has no place in this pool")
+            expected.discard(channel.peer)
+    except TransportError as error:
+        errors.append(error)
+    for thread in dialing:
+        thread.join()
+    if errors:
+        for opened in channels.values():
+            opened.close(deadline_s=0)
+        raise errors[0]
+    lines = {number: channels[name] for number, name in enumerate(names) if number != me}
+    return pooled(member=me, lan=lines, wan=channels[there[me].node], job=identity.job, pooling=pooling)

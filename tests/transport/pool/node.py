@@ -1,0 +1,156 @@
+"""A node of a cell as a process of its own: `python -m tests.transport.pool.node NAME HOST`, and told by lines of JSON.
+
+Is told its settings and says where it listens; is told the seats of both sides and joins; then does what it is told:
+make buffers, whose bytes follow from pipeline, microbatch and direction, send them, receive and compare. Answers with
+the moments, of the clock that all processes of this machine share, or with the error.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from geotrain.transport import Channel, Direction, Identity, Listener, Settings, TransportError
+from geotrain.transport.pool import Pool, Pooling, Seat, join
+from tests.transport.pool.cells import JOB, header, noise
+
+Start = Callable[[list[str]], "subprocess.Popen[str]"]
+ROOT = Path(__file__).parents[3]
+DEADLINE_S = 60.0
+
+
+class Node:
+    """The process, from outside."""
+
+    def __init__(self, name: str, host: str, start: Start, settings: Settings) -> None:
+        command = [sys.executable, "-m", "tests.transport.pool.node", name, host]
+        self.process = start(command)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._stdin: IO[str] = self.process.stdin
+        self._stdout: IO[str] = self.process.stdout
+        self.tell(**asdict(settings))
+        self.seat = Seat(node=name, host=host, port=self.answer())
+
+    def tell(self, **order: Any) -> None:
+        self._stdin.write(json.dumps(order) + "\n")
+        self._stdin.flush()
+
+    def answer(self) -> Any:
+        line = self._stdout.readline()
+        if not line:
+            raise AssertionError(f"{self.process.args!r} has died")
+        return json.loads(line)
+
+
+def on_this_machine(command: list[str]) -> "subprocess.Popen[str]":
+    """Start a node here, at loopback."""
+    return subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+@contextmanager
+def running(
+    near: Sequence[tuple[str, Start]],
+    far: Sequence[tuple[str, Start]],
+    *,
+    wan: Settings,
+    pooling: Pooling,
+) -> Iterator[tuple[list[Node], list[Node]]]:
+    """Nodes n0, n1... and f0, f1... at these hosts, joined; killed at the end."""
+    with ExitStack() as stack:
+        sides: dict[str, list[Node]] = {"n": [], "f": []}
+        for side, places in (("n", near), ("f", far)):
+            for number, (host, start) in enumerate(places):
+                node = Node(f"{side}{number}", host, start, wan)
+                stack.enter_context(node.process)
+                stack.callback(node.process.kill)
+                sides[side].append(node)
+        for here, there in (("n", "f"), ("f", "n")):
+            for node in sides[here]:
+                node.tell(
+                    here=[asdict(other.seat) for other in sides[here]],
+                    there=[asdict(other.seat) for other in sides[there]],
+                    wan=asdict(wan),
+                    pooling=asdict(pooling),
+                )
+        for node in sides["n"] + sides["f"]:
+            assert node.answer() == "joined"
+        yield sides["n"], sides["f"]
+
+
+class _Played:
+    """What a node does inside, in the order in which it is told."""
+
+    def __init__(self, name: str, channel: Channel) -> None:
+        self.pipeline = int(name[1:])
+        self.mine = Direction.FORWARD if name[0] == "n" else Direction.BACKWARD
+        self.theirs = Direction(1 - self.mine)
+        self.channel = channel
+        self.sent = self.received = 0
+        self.buffers: list[memoryview] = []
+
+    def make(self, sizes: list[int]) -> None:
+        self.buffers = [noise(size, self.pipeline, self.sent + n, self.mine) for n, size in enumerate(sizes)]
+
+    def send(self) -> list[float]:
+        moments = []
+        for buffer in self.buffers:
+            moments.append(time.monotonic())
+            self.channel.send(header(self.pipeline, self.sent, self.mine), buffer, deadline_s=DEADLINE_S)
+            self.sent += 1
+        self.channel.flush(deadline_s=DEADLINE_S)
+        return moments
+
+    def receive(self, sizes: list[int]) -> list[float]:
+        moments, messages = [], []
+        for _ in sizes:
+            messages.append(self.channel.receive(deadline_s=DEADLINE_S))
+            moments.append(time.monotonic())
+        for size, message in zip(sizes, messages, strict=True):
+            assert message.header == header(self.pipeline, self.received, self.theirs)
+            assert message.data == noise(size, self.pipeline, self.received, self.theirs)
+            self.received += 1
+        return moments
+
+    def count(self) -> dict[str, int]:
+        relayed = self.channel.relayed_bytes if isinstance(self.channel, Pool) else 0
+        return {**asdict(self.channel.counters), "relayed_bytes": relayed}
+
+
+def main() -> None:
+    name, host = sys.argv[1:]
+    identity = Identity(job=JOB, node=name, insecure=True)
+    # The limits of what it accepts; the connections are opened by whoever dials.
+    with Listener(identity=identity, settings=Settings(**json.loads(sys.stdin.readline())), host=host) as listener:
+        say(listener.address[1])
+        plan = json.loads(sys.stdin.readline())
+        channel = join(
+            listener=listener,
+            identity=identity,
+            here=[Seat(**seat) for seat in plan["here"]],
+            there=[Seat(**seat) for seat in plan["there"]],
+            wan=Settings(**plan["wan"]),
+            pooling=Pooling(**plan["pooling"]),
+            deadline_s=DEADLINE_S,
+        )
+        say("joined")
+        played = _Played(name, channel)
+        for line in sys.stdin:
+            order = json.loads(line)
+            try:
+                say(getattr(played, order.pop("do"))(**order))
+            except TransportError as error:
+                say(f"{type(error).__name__}: {error}")
+
+
+def say(what: object) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
