@@ -2,13 +2,13 @@
 
 import sys
 
-from benchmarks import oracle, planner, pooled, published, simulator, testbed, transport
+from benchmarks import oracle, planner, pooled, published, simulator, testbed, transport, wan
 
 
 def main() -> None:
     """All benchmarks, in order."""
     missed = 0
-    for run in (simulator.run, oracle.run, published.run, planner.run, testbed.run, transport.run, pooled.run):
+    for run in (simulator.run, oracle.run, published.run, planner.run, testbed.run, transport.run, pooled.run, wan.run):
         for row in run():
             target = ""
             if row.target is not None:
