@@ -38,7 +38,7 @@ def about(context: typer.Context) -> None:
 
     Examples:
 
-        geotrain wan serve --keys keys --node south-0
+        geotrain wan serve --host 10.2.0.1 --keys keys --node south-0
 
         geotrain wan probe south.example --keys keys --node east-0 --peer south-0
 
@@ -52,9 +52,9 @@ def about(context: typer.Context) -> None:
 
 @command.command("serve")
 def serve(
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen at; all of them by default.")] = (
-        "0.0.0.0"
-    ),
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen at; only this machine reaches the default.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 takes a free one.")] = _PORT,
     keys: KeysOption = None,
     node: NodeOption = None,
@@ -66,7 +66,7 @@ def serve(
 
     Examples:
 
-        geotrain wan serve --keys keys --node south-0
+        geotrain wan serve --host 10.2.0.1 --keys keys --node south-0
 
         geotrain wan serve --insecure --host 10.2.0.1 --port 7470
     """

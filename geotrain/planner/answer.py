@@ -46,7 +46,8 @@ class Progress:
     elapsed_s: float
     best: Scored | None
     gap: float
-    """No plan can be better than the best so far by more than this share; infinite while there is none."""
+    """No layout that is still waiting can be better than the best so far by more than this share; infinite while there
+    is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,8 @@ class Answer:
     """Layouts whose floor was computed."""
     search_s: float
     gap: float
-    """No plan of the space can be better by more than this share."""
+    """No layout that was considered and not simulated can be better by more than this share; simulated ones, the best
+    included, as far as their own schedules may still improve."""
     ending: Ending
 
 

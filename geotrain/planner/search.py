@@ -101,6 +101,8 @@ class _Search:
         self.best: _Simulated | None = None
         self.considered: set[Layout] = set()
         self.evaluations = self.pushed = 0
+        self.least_dropped = math.inf
+        """The lowest floor that was not worth a place in the queue."""
 
     def run(self) -> Answer:
         ending: Ending = "proven"
@@ -140,7 +142,9 @@ class _Search:
     # The queue.
 
     def _push(self, floor: float, node: Group | Layout | _Candidate) -> None:
-        if math.isfinite(floor) and (self.best is None or floor < self._score(self.best) * (1 - self.ask.tolerance)):
+        if self.best is not None and floor >= self._score(self.best) * (1 - self.ask.tolerance):
+            self.least_dropped = min(self.least_dropped, floor)
+        elif math.isfinite(floor):
             self.pushed += 1
             heapq.heappush(self.queue, (floor, self.pushed, node))
 
@@ -284,7 +288,7 @@ class _Search:
         if self.best is None:
             return math.inf
         score = self._score(self.best)
-        floor = self.queue[0][0] if self.queue else score
+        floor = min(self.least_dropped, self.queue[0][0] if self.queue else math.inf)
         return max(0.0, 1 - floor / score) if score else 0.0
 
     def _report(self) -> None:
@@ -309,14 +313,15 @@ class _Search:
         )
 
     def _answer(self, best: _Simulated, baseline: _Simulated | None, ending: Ending) -> Answer:
-        others = [one for one in _best_of_kinds(self.simulated.values(), self._key) if one is not best]
+        others: dict[object, _Simulated] = {}
+        for one in sorted(self.simulated.values(), key=self._key):
+            others.setdefault(one.candidate.layout.kind, one)
+        others.pop(best.candidate.layout.kind, None)
         return Answer(
             ask=self.ask,
             best=best.scored(),
             published=None if baseline is None else baseline.scored(),
-            others=tuple(
-                other.scored() for other in others if other.candidate.layout.kind != best.candidate.layout.kind
-            ),
+            others=tuple(other.scored() for other in others.values()),
             frontier=tuple(one.scored() for one in _frontier(self.simulated.values())),
             evaluations=self.evaluations,
             considered=len(self.considered),
@@ -324,13 +329,6 @@ class _Search:
             gap=self._gap(),
             ending=ending,
         )
-
-
-def _best_of_kinds(found: Iterable[_Simulated], key: Callable[[_Simulated], object]) -> list[_Simulated]:
-    best: dict[object, _Simulated] = {}
-    for one in sorted(found, key=key):  # type: ignore[arg-type]
-        best.setdefault(one.candidate.layout.kind, one)
-    return list(best.values())
 
 
 def _frontier(found: Iterable[_Simulated]) -> list[_Simulated]:

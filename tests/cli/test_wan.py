@@ -64,3 +64,11 @@ def test_alone_it_shows_its_help(geotrain):
     assert geotrain("wan").out == geotrain("wan", "--help").out
     for what in ("serve", "probe", "bench"):
         assert f"geotrain wan {what} " in geotrain("wan", what, "--help").out
+
+
+def test_only_this_machine_reaches_a_server_unless_told() -> None:
+    import inspect
+
+    from geotrain.cli.wan import serve
+
+    assert inspect.signature(serve).parameters["host"].default == "127.0.0.1"
