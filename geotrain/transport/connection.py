@@ -67,7 +67,8 @@ class Connection:
         self._receive_into = sock.recv_into if self._tls is None else self._receive_records
         self._waker, self._wakee = socket.socketpair()
         self._asleep = False
-        self._clogged = False
+        self.clogged = False
+        """Whether it waits for room in the socket."""
         self._stopped = False
         self._out: list[memoryview] = []
         self._unsent_bytes = 0
@@ -108,7 +109,7 @@ class Connection:
 
     def wake(self) -> bool:
         """There is something to send; from any thread. Whether it slept and could have room."""
-        if not self._asleep or self._clogged:
+        if not self._asleep or self.clogged:
             return False
         self._asleep = False
         with suppress(OSError):
@@ -135,12 +136,12 @@ class Connection:
             if self._has_room():
                 self._asleep = False
                 return
-            self._clogged = True
+            self.clogged = True
         if has_work:
             self._owner.clogged(self.number)
-        self._events.register(self._sock, select.POLLIN | (select.POLLOUT if self._clogged else 0))
+        self._events.register(self._sock, select.POLLIN | (select.POLLOUT if self.clogged else 0))
         self._events.poll(self._ping_interval_s * 500)
-        self._asleep = self._clogged = False
+        self._asleep = self.clogged = False
         with suppress(BlockingIOError):
             self._wakee.recv(4096)
 

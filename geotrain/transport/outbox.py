@@ -59,6 +59,7 @@ class Outbox:
         self._again: list[tuple[int, int]] = []
         self._flying: dict[int, deque[tuple[int, int]]] = {}
         self._counts: dict[int, int] = {}
+        self._loads: dict[int, int] = {}
         self._taken = 0
         self._charges: deque[int] = deque()
         self._charged_bytes = 0
@@ -92,10 +93,21 @@ class Outbox:
         """Whether there is a piece that no connection has taken."""
         return bool(self._fresh or self._again)
 
+    @property
+    def next_bytes(self) -> int:
+        """At most so much has the piece that `take` gives next."""
+        number = self._again[0][0] if self._again else self._fresh[0][0]
+        return self._buffers[number].chunk_bytes
+
     def opened(self, connection: int) -> None:
         """A connection is there."""
         self._flying[connection] = deque()
         self._counts[connection] = 0
+        self._loads[connection] = 0
+
+    def load_bytes(self, connection: int) -> int:
+        """What this connection has taken and the peer not yet acknowledged."""
+        return self._loads[connection]
 
     def take(self, connection: int) -> Piece | None:
         """The next piece for this connection: what another one lost comes first."""
@@ -107,7 +119,9 @@ class Outbox:
         else:
             return None
         self._flying[connection].append(place)
-        return self._buffers[place[0]].piece(*place)
+        piece = self._buffers[place[0]].piece(*place)
+        self._loads[connection] += len(piece.data)
+        return piece
 
     def _cut(self) -> tuple[int, int]:
         number, offset = self._fresh.popleft()
@@ -126,7 +140,9 @@ class Outbox:
         for _ in range(new):
             number, offset = flying.popleft()
             buffer = self._buffers[number]
-            self.acknowledged_bytes += min(buffer.chunk_bytes, len(buffer.data) - offset)
+            size_bytes = min(buffer.chunk_bytes, len(buffer.data) - offset)
+            self._loads[connection] -= size_bytes
+            self.acknowledged_bytes += size_bytes
             buffer.pieces_left -= 1
             if not buffer.pieces_left:
                 del self._buffers[number]
@@ -145,3 +161,4 @@ class Outbox:
         for place in self._flying.pop(connection, ()):
             heapq.heappush(self._again, place)
         self._counts.pop(connection, None)
+        self._loads.pop(connection, None)

@@ -130,11 +130,14 @@ class Session:
     def has_work(self, connection: int) -> bool:
         """Whether there is something to send."""
         with self.lock:
-            return self.stripes.has_work(connection)
+            return self.stripes.has_work(connection) and not self._yields(connection)
 
     def next_frame(self, connection: int) -> Status | Bye | Piece | None:
         """What to send next."""
         with self.lock:
+            if self._yields(connection):
+                self.wake_one()
+                return None
             frame = self.stripes.next_frame(connection)
             self._frames_sent += frame is not None
             if isinstance(frame, Piece) and self.stripes.outbox.waiting:
@@ -218,9 +221,28 @@ class Session:
 
     def wake_one(self) -> None:
         """Have one more connection look for work."""
-        for connection in self.connections.values():
-            if self.stripes.carries(connection.number) and connection.wake():
+        for connection in sorted(self._carriers(), key=lambda one: self.stripes.outbox.load_bytes(one.number)):
+            if connection.wake():
                 return
+
+    def _yields(self, number: int) -> bool:
+        """Whether a piece is better left to another connection: one that has room, and less under way.
+
+        Filling one after the other would leave the last bytes of a buffer behind a full TCP window, a round trip late,
+        while other connections idle.
+        """
+        stripes = self.stripes
+        if not stripes.outbox.waiting or stripes.has_words(number):
+            return False
+        enough = stripes.outbox.load_bytes(number) - stripes.outbox.next_bytes
+        return enough >= 0 and any(
+            not one.clogged and stripes.outbox.load_bytes(one.number) <= enough
+            for one in self._carriers()
+            if one.number != number
+        )
+
+    def _carriers(self) -> list[Connection]:
+        return [connection for connection in self.connections.values() if self.stripes.carries(connection.number)]
 
     def wait(self, condition: threading.Condition, ready: Callable[[], bool], deadline_s: float, what: str) -> None:
         """Until it is ready; raises if that cannot come any more, or not in time."""

@@ -76,6 +76,10 @@ class Stripes:
             return self.farewell
         return self.outbox.take(connection) if self.carries(connection) else None
 
+    def has_words(self, connection: int) -> bool:
+        """Whether `next_frame` has something that is no piece."""
+        return self.farewell is not None or self._news(connection)
+
     def has_work(self, connection: int) -> bool:
         """Whether `next_frame` has something."""
         if self.farewell is not None:
