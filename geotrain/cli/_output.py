@@ -10,8 +10,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 
 
 def print_json(answer: Any) -> None:
-    """The answer as JSON, keys in the order given; what is not finite (unlimited, unknown) is null."""
-    typer.echo(json.dumps(_finite(answer), indent=2, ensure_ascii=False, allow_nan=False))
+    """The answer as JSON."""
+    typer.echo(json_text(answer))
+
+
+def json_text(answer: Any) -> str:
+    """JSON with the keys in the order given; what is not finite (unlimited, unknown) is null."""
+    return json.dumps(_finite(answer), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _finite(value: Any) -> Any:
