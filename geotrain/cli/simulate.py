@@ -21,6 +21,9 @@ def command(
     schedule: Annotated[str | None, typer.Option(help="Use this schedule instead of the plan's.")] = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the timeline for ui.perfetto.dev.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-contained HTML report.")] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save the timeline as JSON, for `geotrain compare-runs`.")
+    ] = None,
     jitter: Annotated[
         str | None,
         typer.Option(metavar="SPREAD", help=f"Replay under random variation, e.g. 5% or {EXAMPLE}."),
@@ -62,6 +65,11 @@ def command(
         proof = solve_exactly(result) if exact else None
     varied = None if variation is None else spread(played, variation)
     written = write_files(result, trace=trace, report=report)
+    if timeline is not None:
+        from geotrain.training.recording import Recording
+
+        Recording.of(played, result).save(timeline)
+        written.append(f"timeline: {timeline}  (for `geotrain compare-runs`)")
     if json:
         answer = result_json(result)
         if varied is not None:

@@ -67,7 +67,7 @@ def comparison_svg(rows: Sequence[ComparisonRow]) -> str:
     times = [row.step_time_s for row in ordered]
     slowest = max(times, default=1.0) or 1.0
     fastest = min((time for time in times if time > 0), default=slowest)
-    scale = _LogScale(fastest, slowest) if slowest / fastest > _LOG_FROM else _LinearScale(slowest)
+    scale = _LogScale(fastest, slowest) if slowest / fastest > _LOG_FROM else LinearScale(slowest)
     height = _TOP + _ROW * len(ordered) + _BOTTOM
     bottom = _TOP + _ROW * len(ordered)
     body = [f'<text class="head" x="16" y="30">{escape("Step time, best first")}</text>']
@@ -93,7 +93,7 @@ def _name(row: ComparisonRow) -> str:
     return f"{row.schedule}, {row.connections} conn., {row.sharing}"
 
 
-def _comparison_bar(index: int, row: ComparisonRow, scale: "_LinearScale | _LogScale") -> str:
+def _comparison_bar(index: int, row: ComparisonRow, scale: "LinearScale | _LogScale") -> str:
     y = _TOP + _ROW * index
     width = max(1.0, scale.place(row.step_time_s) * (_WIDTH - _LEFT - _RIGHT))
     colour = "best" if index == 0 else "bar"
@@ -105,7 +105,7 @@ def _comparison_bar(index: int, row: ComparisonRow, scale: "_LinearScale | _LogS
     )
 
 
-class _LinearScale:
+class LinearScale:
     """From zero to the slowest."""
 
     label = "step time (linear scale)"

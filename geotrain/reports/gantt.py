@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from geotrain.action import Kind
-from geotrain.reports.tracks import WAN, ChannelTrack, SlotTrack, channel_tracks, slot_tracks, transfer_bytes
+from geotrain.cost import transfer_bytes
+from geotrain.reports.tracks import WAN, ChannelTrack, SlotTrack, Step, channel_tracks, slot_tracks
 from geotrain.reports.words import KIND_WORDS, datacenters
 from geotrain.simulation.result import Result
-from geotrain.timeline import Floats, Ints
+from geotrain.timeline import Floats, Ints, Timeline
 from geotrain.units import format_traffic
 
 # What spans can be, after the kinds of action: name on screen and name of its colour in report.css.
@@ -35,12 +36,13 @@ class Gantt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Spans:
+class Spans:
     """Columns of one track."""
 
     start_s: Floats
     end_s: Floats
     kind: Ints
+    """Numbers of KINDS."""
     microbatch: Ints
     other: Ints
     """Chunk of an action, pipeline of a transfer."""
@@ -49,7 +51,7 @@ class _Spans:
 def gantt(result: Result) -> Gantt:
     """All slots and WAN channels; columns of start, length, microbatch, other and kind, one after the other."""
     tracks: list[SlotTrack | ChannelTrack] = [*slot_tracks(result), *channel_tracks(result)]
-    spans = [_slot(result, track) if isinstance(track, SlotTrack) else _channel(result, track) for track in tracks]
+    spans = [track_spans(result, track) for track in tracks]
     start = _ticks(np.concatenate([part.start_s for part in spans]), result.step_time_s)
     end = _ticks(np.concatenate([part.end_s for part in spans]), result.step_time_s)
     microbatch, other, kind = (
@@ -84,14 +86,19 @@ def _ticks(seconds: Floats, step_s: float) -> Ints:
     return np.clip(scaled, 0, _TICKS).astype(np.int64)
 
 
-def _slot(result: Result, track: SlotTrack) -> _Spans:
-    timeline, rows = result.timeline, track.rows
+def track_spans(step: Step, track: SlotTrack | ChannelTrack) -> Spans:
+    """What is on a track; of a slot also its all-reduce and optimizer, where they take time."""
+    return _slot(step.timeline, track) if isinstance(track, SlotTrack) else _channel(step.timeline, track)
+
+
+def _slot(timeline: Timeline, track: SlotTrack) -> Spans:
+    rows = track.rows
     actions = timeline.actions
     edges = [times[track.stage] for times in (timeline.reduce_start_s, timeline.update_start_s, timeline.update_end_s)]
     ends = np.array([[edges[0], edges[1], _REDUCE], [edges[1], edges[2], _UPDATE]])
     ends = ends[ends[:, 1] > ends[:, 0]]
     none = np.zeros(len(ends), dtype=np.int64)
-    return _Spans(
+    return Spans(
         start_s=np.concatenate([actions.start_s[rows], ends[:, 0]]),
         end_s=np.concatenate([actions.end_s[rows], ends[:, 1]]),
         kind=np.concatenate([actions.kind[rows], ends[:, 2].astype(np.int64)]),
@@ -100,9 +107,9 @@ def _slot(result: Result, track: SlotTrack) -> _Spans:
     )
 
 
-def _channel(result: Result, track: ChannelTrack) -> _Spans:
-    moved, rows = result.timeline.transfers, track.rows
-    return _Spans(
+def _channel(timeline: Timeline, track: ChannelTrack) -> Spans:
+    moved, rows = timeline.transfers, track.rows
+    return Spans(
         start_s=moved.start_s[rows],
         end_s=moved.end_s[rows],
         kind=np.where(moved.backward[rows], _GRADIENT, _ACTIVATION),
@@ -112,16 +119,15 @@ def _channel(result: Result, track: ChannelTrack) -> _Spans:
 
 
 def _descriptions(
-    result: Result, tracks: list[SlotTrack | ChannelTrack], spans: list[_Spans]
+    result: Result, tracks: list[SlotTrack | ChannelTrack], spans: list[Spans]
 ) -> list[dict[str, str | int]]:
-    groups, sizes = datacenters(result.plan), transfer_bytes(result)
+    groups, size = datacenters(result.plan), format_traffic(transfer_bytes(result.plan.job))
     described: list[dict[str, str | int]] = []
     for track, part in zip(tracks, spans, strict=True):
         entry: dict[str, str | int] = {"name": track.name, "short": track.short, "count": len(part.kind)}
         if isinstance(track, SlotTrack):
             entry |= {"group": groups.index(track.datacenter), "pipeline": track.pipeline, "stage": track.stage}
         else:
-            size_bytes = sizes.get((track.source, track.target))
-            entry |= {"group": len(groups), "size": "" if size_bytes is None else format_traffic(size_bytes)}
+            entry |= {"group": len(groups), "size": size}
         described.append(entry)
     return described

@@ -7,26 +7,22 @@ simple escapes, so names are written as UTF-8; and `displayTimeUnit` is left out
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from geotrain.action import Kind
+from geotrain.cost import transfer_bytes
 from geotrain.files import writing
 from geotrain.reports.flows import NONE, flows
-from geotrain.reports.tracks import (
-    WAN,
-    ChannelTrack,
-    SlotTrack,
-    channel_tracks,
-    nanoseconds,
-    slot_tracks,
-    transfer_bytes,
-)
-from geotrain.reports.words import KIND_WORDS, datacenters, plan_sentence
-from geotrain.simulation.result import Result
-from geotrain.timeline import Actions, Floats, Ints, Transfers
+from geotrain.reports.tracks import WAN, ChannelTrack, SlotTrack, Step, channel_tracks, nanoseconds, slot_tracks
+from geotrain.reports.words import KIND_WORDS, plan_sentence
+from geotrain.timeline import Actions, Floats, Ints, Timeline, Transfers
 
 # The names chrome://tracing reserves for colours, those that are easy to tell apart.
 _COLOURS = [
@@ -50,35 +46,77 @@ _FIRST_THREAD = 1001
 _Track = SlotTrack | ChannelTrack
 
 
-def write_perfetto(result: Result, path: Path) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """One of the steps in a trace, with its tracks and the numbers they have there."""
+
+    step: Step
+    title: str
+    tracks: list[_Track]
+    first_pid: int
+    first_tid: int
+
+    @cached_property
+    def processes(self) -> list[str]:
+        """Data centers, then the WAN."""
+        return [*dict.fromkeys(track.datacenter for track in self.tracks if isinstance(track, SlotTrack)), WAN]
+
+    @cached_property
+    def pids(self) -> list[int]:
+        """Per track."""
+        last = len(self.processes) - 1
+        places = [self.processes.index(t.datacenter) if isinstance(t, SlotTrack) else last for t in self.tracks]
+        return [self.first_pid + place for place in places]
+
+    def tid(self, track: int) -> int:
+        """Of the track with that index."""
+        return self.first_tid + track
+
+
+def write_perfetto(step: Step, path: Path) -> None:
     """Write the trace piece by piece: a large step's trace never is in memory as a whole."""
     with writing(path) as file:
-        file.writelines(perfetto_trace(result))
+        file.writelines(perfetto_trace(step))
 
 
-def perfetto_trace(result: Result) -> Iterator[str]:
+def perfetto_trace(step: Step) -> Iterator[str]:
     """The text of the trace file, in pieces."""
-    tracks: list[_Track] = [*slot_tracks(result), *channel_tracks(result)]
-    names = [*datacenters(result.plan), WAN]
-    pids = [1 + names.index(track.datacenter) if isinstance(track, SlotTrack) else len(names) for track in tracks]
+    yield from perfetto_traces({"": step})
+
+
+def perfetto_traces(steps: Mapping[str, Step]) -> Iterator[str]:
+    """Several steps in one trace, one below the other; their titles go before the names of the data centers."""
+    parts: list[_Part] = []
+    pid, tid = 1, _FIRST_THREAD
+    for title, step in steps.items():
+        tracks: list[_Track] = [*slot_tracks(step), *channel_tracks(step)]
+        parts.append(_Part(step=step, title=title, tracks=tracks, first_pid=pid, first_tid=tid))
+        pid, tid = pid + len(parts[-1].processes), tid + len(tracks)
     yield '{"traceEvents":[\n'
-    yield ",\n".join(_names(names, tracks, pids))
-    for events in _track_events(result, tracks, pids):
-        yield "".join(f",\n{event}" for event in events)
-    yield from _flow_events(result, tracks, pids)
-    about = {"plan": plan_sentence(result.plan), "step_time_s": result.step_time_s, "copies": result.timeline.copies}
-    yield f'\n],"otherData":{json.dumps(about, ensure_ascii=False)}}}\n'
+    yield ",\n".join(name for part in parts for name in _names(part))
+    numbers = count(1)
+    for part in parts:
+        for events in _track_events(part):
+            yield "".join(f",\n{event}" for event in events)
+        yield from _flow_events(part, numbers)
+    about = {part.title: _about(part.step) for part in parts}
+    yield f'\n],"otherData":{json.dumps(about.get("", about), ensure_ascii=False)}}}\n'
 
 
-def _names(names: list[str], tracks: list[_Track], pids: list[int]) -> Iterator[str]:
+def _about(step: Step) -> dict[str, Any]:
+    timeline = step.timeline
+    return {"plan": plan_sentence(step.plan), "step_time_s": timeline.step_time_s, "copies": timeline.copies}
+
+
+def _names(part: _Part) -> Iterator[str]:
     """Metadata events that name and sort the tracks."""
-    for pid in dict.fromkeys(pids):
-        tid = _FIRST_THREAD + pids.index(pid)
-        yield _metadata("process_name", pid, tid, "name", names[pid - 1])
+    for pid in dict.fromkeys(part.pids):
+        tid, name = part.tid(part.pids.index(pid)), part.processes[pid - part.first_pid]
+        yield _metadata("process_name", pid, tid, "name", f"{part.title} {name}" if part.title else name)
         yield _metadata("process_sort_index", pid, tid, "sort_index", pid)
-    for index, (track, pid) in enumerate(zip(tracks, pids, strict=True)):
-        yield _metadata("thread_name", pid, _FIRST_THREAD + index, "name", track.name)
-        yield _metadata("thread_sort_index", pid, _FIRST_THREAD + index, "sort_index", index)
+    for index, (track, pid) in enumerate(zip(part.tracks, part.pids, strict=True)):
+        yield _metadata("thread_name", pid, part.tid(index), "name", track.name)
+        yield _metadata("thread_sort_index", pid, part.tid(index), "sort_index", part.tid(index) - _FIRST_THREAD)
 
 
 def _metadata(kind: str, pid: int, tid: int, field: str, value: str | int) -> str:
@@ -97,16 +135,15 @@ def _spans(start_s: Floats, end_s: Floats) -> Iterator[str]:
         yield f'"ph":"X","ts":{_microseconds(begin)},"dur":{_microseconds(lasts)}'
 
 
-def _track_events(result: Result, tracks: list[_Track], pids: list[int]) -> Iterator[Iterator[str]]:
-    sizes = transfer_bytes(result)
-    for index, (track, pid) in enumerate(zip(tracks, pids, strict=True)):
-        where = f'"pid":{pid},"tid":{_FIRST_THREAD + index}'
+def _track_events(part: _Part) -> Iterator[Iterator[str]]:
+    timeline, size_bytes = part.step.timeline, transfer_bytes(part.step.plan.job)
+    for index, (track, pid) in enumerate(zip(part.tracks, part.pids, strict=True)):
+        where = f'"pid":{pid},"tid":{part.tid(index)}'
         if isinstance(track, SlotTrack):
-            yield _actions(result.timeline.actions, track.rows, where)
-            yield _closing(result, track.stage, where)
+            yield _actions(timeline.actions, track.rows, where)
+            yield _closing(timeline, track.stage, where)
         else:
-            size_bytes = sizes.get((track.source, track.target))
-            yield _transfers(result.timeline.transfers, track.rows, where, size_bytes)
+            yield _transfers(timeline.transfers, track.rows, where, size_bytes)
 
 
 def _actions(actions: Actions, rows: Ints, where: str) -> Iterator[str]:
@@ -121,9 +158,8 @@ def _actions(actions: Actions, rows: Ints, where: str) -> Iterator[str]:
         )
 
 
-def _closing(result: Result, stage: int, where: str) -> Iterator[str]:
+def _closing(timeline: Timeline, stage: int, where: str) -> Iterator[str]:
     """All-reduce and optimizer of a slot, where they take time."""
-    timeline = result.timeline
     for name, start_s, end_s in (
         ("all-reduce", timeline.reduce_start_s, timeline.update_start_s),
         ("optimizer", timeline.update_start_s, timeline.update_end_s),
@@ -133,7 +169,7 @@ def _closing(result: Result, stage: int, where: str) -> Iterator[str]:
             yield f'{{"name":"{name}","cat":"{name}",{time},{where},"args":{{"kind":"{name}","stage":{stage}}}}}'
 
 
-def _transfers(moved: Transfers, rows: Ints, where: str, size_bytes: float | None) -> Iterator[str]:
+def _transfers(moved: Transfers, rows: Ints, where: str, size_bytes: float) -> Iterator[str]:
     columns = (
         moved.backward[rows],
         moved.source[rows],
@@ -141,7 +177,6 @@ def _transfers(moved: Transfers, rows: Ints, where: str, size_bytes: float | Non
         moved.microbatch[rows],
         moved.pipeline[rows],
     )
-    size = "" if size_bytes is None else f',"bytes":{round(size_bytes)}'
     times = _spans(moved.start_s[rows], moved.end_s[rows])
     arrivals = nanoseconds(moved.arrive_s[rows]).tolist()
     for time, arrive, backward, source, target, microbatch, pipeline in zip(
@@ -151,15 +186,16 @@ def _transfers(moved: Transfers, rows: Ints, where: str, size_bytes: float | Non
         yield (
             f'{{"name":"{letter}{str(microbatch).translate(_SUBSCRIPT)} p{pipeline}","cat":"{word}",{time},{where},'
             f'"cname":"{_COLOURS[microbatch % len(_COLOURS)]}","args":{{"kind":"{word}","microbatch":{microbatch},'
-            f'"pipeline":{pipeline},"stage":{source},"target_stage":{target}{size},"arrives_us":{_microseconds(arrive)}}}}}'
+            f'"pipeline":{pipeline},"stage":{source},"target_stage":{target},"bytes":{round(size_bytes)},"arrives_us":{_microseconds(arrive)}}}}}'
         )
 
 
-def _flow_events(result: Result, tracks: list[_Track], pids: list[int]) -> Iterator[str]:
+def _flow_events(part: _Part, numbers: Iterator[int]) -> Iterator[str]:
     """Flow events, each strictly inside its slice."""
-    actions, moved = result.timeline.actions, result.timeline.transfers
-    action_track, transfer_track = _tracks_of_rows(result, tracks)
-    chains = flows(result.timeline)
+    timeline, pids = part.step.timeline, part.pids
+    actions, moved = timeline.actions, timeline.transfers
+    action_track, transfer_track = _tracks_of_rows(timeline, part.tracks)
+    chains = flows(timeline)
     points = np.stack(
         [
             action_track[chains.producer],
@@ -177,19 +213,20 @@ def _flow_events(result: Result, tracks: list[_Track], pids: list[int]) -> Itera
     def event(phase: str, number: int, track: int, ns: int) -> str:
         return (
             f',\n{{"name":"needs","cat":"flow","id":{number},"ph":{phase},'
-            f'"pid":{pids[track]},"tid":{_FIRST_THREAD + track},"ts":{_microseconds(ns)}}}'
+            f'"pid":{pids[track]},"tid":{part.tid(track)},"ts":{_microseconds(ns)}}}'
         )
 
-    for number, (source, leave, channel, enter, target, arrive) in enumerate(points.tolist(), start=1):
+    for source, leave, channel, enter, target, arrive in points.tolist():
+        number = next(numbers)
         yield event('"s"', number, source, leave)
         if channel != NONE:
             yield event('"t"', number, channel, enter)
         yield event('"f","bp":"e"', number, target, arrive)
 
 
-def _tracks_of_rows(result: Result, tracks: list[_Track]) -> tuple[Ints, Ints]:
+def _tracks_of_rows(timeline: Timeline, tracks: list[_Track]) -> tuple[Ints, Ints]:
     """Per action and per transfer: the index of its track; NONE for one not drawn or too short to hold a flow."""
-    actions, moved = result.timeline.actions, result.timeline.transfers
+    actions, moved = timeline.actions, timeline.transfers
     action_track, transfer_track = np.full(len(actions), NONE), np.full(len(moved), NONE)
     for index, track in enumerate(tracks):
         (action_track if isinstance(track, SlotTrack) else transfer_track)[track.rows] = index

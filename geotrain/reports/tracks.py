@@ -5,17 +5,33 @@ Perfetto trace and HTML report draw the same tracks. Spans on one track never ov
 
 import heapq
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geotrain.plan import Plan
+from geotrain.plan import Plan, Sharing
 from geotrain.reports.words import datacenters
-from geotrain.simulation.result import Result
 from geotrain.timeline import Floats, Ints, Timeline, Transfers
 from geotrain.units import TIME
 
 WAN = "WAN"
+
+
+class Step(Protocol):
+    """A step to draw: a simulation's Result is one, a measured step is one too."""
+
+    @property
+    def plan(self) -> Plan:
+        """What was played."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """What happened."""
+
+    @property
+    def sharing(self) -> list[Sharing | None]:
+        """Per boundary of slot stages; None inside a data center."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +72,23 @@ def nanoseconds(seconds: Floats) -> Ints:
     return np.rint(seconds / TIME.units["ns"]).astype(np.int64)
 
 
-def slot_tracks(result: Result) -> list[SlotTrack]:
+def slot_tracks(step: Step) -> list[SlotTrack]:
     """Data center by data center, pipeline by pipeline, stage by stage."""
-    plan, timeline = result.plan, result.timeline
+    plan, timeline = step.plan, step.timeline
     rows = _split(timeline.slot_of_action, timeline.num_pipelines * timeline.num_stages)
-    return [
-        SlotTrack(datacenter=dc, pipeline=pipeline, stage=stage, rows=rows[pipeline * timeline.num_stages + stage])
-        for dc in datacenters(plan)
+    replicas = [dc.name for dc, pipelines in plan.groups for _ in range(pipelines)] if plan.replicas else []
+    tracks = [
+        SlotTrack(
+            datacenter=replicas[pipeline] if replicas else plan.stages[stage].dc,
+            pipeline=pipeline,
+            stage=stage,
+            rows=rows[pipeline * timeline.num_stages + stage],
+        )
         for pipeline in range(timeline.num_pipelines)
         for stage in range(timeline.num_stages)
-        if plan.stages[stage].dc == dc
     ]
+    order = list(dict.fromkeys(track.datacenter for track in tracks))
+    return sorted(tracks, key=lambda track: order.index(track.datacenter))
 
 
 def _split(group: Ints, num_groups: int) -> list[Ints]:
@@ -83,19 +105,20 @@ def wan_rows(plan: Plan, timeline: Timeline) -> NDArray[np.bool_]:
     return crosses
 
 
-def channel_tracks(result: Result) -> list[ChannelTrack]:
+def channel_tracks(step: Step) -> list[ChannelTrack]:
     """Boundary by boundary, activations before gradients, pipeline by pipeline where each has its own channel."""
-    plan, moved = result.plan, result.timeline.transfers
-    crossing = np.flatnonzero(wan_rows(plan, result.timeline))
+    plan, moved = step.plan, step.timeline.transfers
+    crossing = np.flatnonzero(wan_rows(plan, step.timeline))
     if not len(crossing):
         return []
     boundary = np.where(moved.backward, moved.target, moved.source)[crossing]
-    channel = np.where(_pooled(result)[boundary], -1, moved.pipeline[crossing])
+    pipelines, whose = step.timeline.num_pipelines, moved.pipeline[crossing]
+    channel = np.where(_pooled(step)[boundary], pipelines + whose // plan.pipelines_per_cell, whose)
     keys = np.stack([boundary, moved.backward[crossing], moved.source[crossing], moved.target[crossing], channel], 1)
     unique, group = np.unique(keys, axis=0, return_inverse=True)
     tracks = []
     several = _several_boundaries(plan, unique)
-    for (_, _, source, target, pipeline), rows in zip(
+    for (_, _, source, target, owner), rows in zip(
         unique.tolist(), _split(group.reshape(-1), len(unique)), strict=True
     ):
         direction = plan.stages[source].dc, plan.stages[target].dc
@@ -104,8 +127,10 @@ def channel_tracks(result: Result) -> list[ChannelTrack]:
             name, short = f"{direction[0]} → {direction[1]}", f"{direction[0]}→{direction[1]}"
             if direction in several:
                 name, short = f"{name}, stage {source} → {target}", f"s{source}→s{target}"
-            if pipeline >= 0:
-                name, short = f"{name}, pipeline {pipeline}", f"{short} p{pipeline}"
+            if owner < pipelines:
+                name, short = f"{name}, pipeline {owner}", f"{short} p{owner}"
+            elif pipelines > plan.pipelines_per_cell:
+                name, short = f"{name}, cell {owner - pipelines}", f"{short} c{owner - pipelines}"
             if len(lanes) > 1:
                 name, short = f"{name} ({lane + 1})", f"{short} ({lane + 1})"
             tracks.append(
@@ -114,10 +139,10 @@ def channel_tracks(result: Result) -> list[ChannelTrack]:
     return tracks
 
 
-def _pooled(result: Result) -> NDArray[np.bool_]:
+def _pooled(step: Step) -> NDArray[np.bool_]:
     """Per boundary, the one from the last slot stage round to the first included: pipelines share one channel."""
-    modes = list(result.sharing)
-    modes += [result.plan.wan.sharing] * (result.timeline.num_stages - len(modes))
+    modes = list(step.sharing)
+    modes += [step.plan.wan.sharing] * (step.timeline.num_stages - len(modes))
     return np.array([mode == "temporal" for mode in modes])
 
 
@@ -140,20 +165,3 @@ def _lanes(moved: Transfers, rows: Ints) -> list[Ints]:
         heapq.heappush(free, (int(end[index]), lane))
         lane_of[index] = lane
     return [rows[lane_of == lane] for lane in range(len(free))]
-
-
-def transfer_bytes(result: Result) -> dict[tuple[str, str], float]:
-    """Size of one transfer, per direction between two data centers."""
-    plan, timeline = result.plan, result.timeline
-    crossing = np.flatnonzero(wan_rows(plan, timeline))
-    sources, targets = timeline.transfers.source[crossing], timeline.transfers.target[crossing]
-    numbers: dict[tuple[str, str], int] = {}
-    pairs, times = np.unique(np.stack([sources, targets], 1), axis=0, return_counts=True)
-    for (source, target), number in zip(pairs.tolist(), times.tolist(), strict=True):
-        direction = plan.stages[source].dc, plan.stages[target].dc
-        numbers[direction] = numbers.get(direction, 0) + number * (plan.num_pipelines // timeline.num_pipelines)
-    return {
-        (link.source, link.target): link.size_bytes / numbers[link.source, link.target]
-        for link in result.links
-        if (link.source, link.target) in numbers
-    }

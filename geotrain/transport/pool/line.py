@@ -1,10 +1,13 @@
 """One channel of a pool: a thread that receives and one that sends.
 
 The one that receives never waits for a channel to send, so members cannot wait for each other in a ring. The one that
-sends keeps only so much in the channel's hands: what waits beyond that can still be overtaken by whose turn it is.
+sends keeps only so much in the channel's hands, and over the WAN hands it over no faster than a pair carries it: what
+waits beyond that can still be overtaken by whose turn it is.
 """
 
+import math
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from typing import Protocol
@@ -12,6 +15,8 @@ from typing import Protocol
 from geotrain.transport.errors import ClosedError, DeadlineError, FrameError, TransportError
 from geotrain.transport.interface import Channel, Message
 from geotrain.transport.pool.words import Item
+
+_WAKE_UP_S = 0.01
 
 
 class Owner(Protocol):
@@ -33,12 +38,23 @@ class Owner(Protocol):
 class Line:
     """Runs from `start` until the channel is lost or closed."""
 
-    def __init__(self, number: int, channel: Channel, owner: Owner, *, ahead_bytes: int, tick_s: float) -> None:
+    def __init__(
+        self,
+        number: int,
+        channel: Channel,
+        owner: Owner,
+        *,
+        ahead_bytes: int,
+        tick_s: float,
+        rate_bytes_per_s: float | None = None,
+    ) -> None:
         self.channel = channel
         self._number = number
         self._owner = owner
         self._ahead_bytes = ahead_bytes
         self._tick_s = tick_s
+        self._rate = rate_bytes_per_s or math.inf
+        self._free_at_s = 0.0
         self._threads = [
             threading.Thread(target=work, name=f"pool {name} {channel.peer}", daemon=True)
             for name, work in (("from", self._receive), ("to", self._send))
@@ -72,9 +88,10 @@ class Line:
         ahead: deque[tuple[int, int]] = deque()
         waiting_bytes = 0
         try:
-            while (item := self._owner.next_item(self._number)) is not None:
+            while (item := self._next_item()) is not None:
                 header, data = item
                 size_bytes = len(data)
+                self._free_at_s = max(self._free_at_s, time.monotonic()) + size_bytes / self._rate
                 number = None
                 while number is None:
                     with suppress(DeadlineError):
@@ -88,6 +105,13 @@ class Line:
                         waiting_bytes -= ahead.popleft()[1]
         except TransportError as error:
             self._fail(error)
+
+    def _next_item(self) -> Item | None:
+        """Not before the wire will be free, but for what it does while this thread wakes up."""
+        early_s = self._free_at_s - time.monotonic() - _WAKE_UP_S
+        if early_s > 0:
+            time.sleep(early_s)
+        return self._owner.next_item(self._number)
 
     def _fail(self, error: TransportError) -> None:
         self._owner.lost(self._number, error)

@@ -33,8 +33,8 @@ def pooled(
 class Pool:
     """Keeps what `interface.Channel` promises, towards the counterpart; and relays for the cell peers while it is open.
 
-    PeerLostError names the counterpart; a cell peer that dies costs its bandwidth and nothing else. After the pool has
-    failed or was closed it relays no more.
+    PeerLostError names the counterpart; a cell peer that dies costs its bandwidth and nothing else, until all join a
+    new pool: a path that is lost does not come back. After the pool has failed or was closed it relays no more.
     """
 
     def __init__(
@@ -52,7 +52,14 @@ class Pool:
         self._tick_s = pooling.patience_s / 4
         self._closed = False
         self._lines = {
-            number: Line(number, channel, self, ahead_bytes=pooling.wire_bytes, tick_s=self._tick_s)
+            number: Line(
+                number,
+                channel,
+                self,
+                ahead_bytes=pooling.wire_bytes,
+                tick_s=self._tick_s,
+                rate_bytes_per_s=pooling.rate_bytes_per_s if channel is wan else None,
+            )
             for number, channel in {**lan, member: wan}.items()
         }
         self._work = {number: threading.Condition(self._lock) for number in self._lines}

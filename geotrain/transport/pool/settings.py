@@ -6,6 +6,8 @@ from typing import Self
 from geotrain.errors import InputError
 
 _MIB = 1 << 20
+_SHARD_S = 0.01
+"""On a link of known rate a shard takes so long on the wire: a small part of a turn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,9 @@ class Pooling:
     """
     wire_bytes: int = 32 * _MIB
     """What a member hands to a channel before the far end has acknowledged it; what waits beyond that takes turns."""
+    rate_bytes_per_s: float | None = None
+    """What a pair carries, if known. A member then hands out no faster, so that what waits does so where it can be
+    overtaken by whose turn it is, and not in the network's queues; None lets TCP decide alone."""
     window_bytes: int = 512 * _MIB
     """Sent and not yet taken by the receiver's `receive`. Bounds the receiver's memory."""
     max_buffer_bytes: int = 256 * _MIB
@@ -37,6 +42,8 @@ class Pooling:
         for name in ("chunk_bytes", "min_chunk_bytes", "shards_per_path", "path_bytes", "wire_bytes"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: {getattr(self, name)} must be at least 1")
+        if self.rate_bytes_per_s is not None and not self.rate_bytes_per_s > 0:
+            raise InputError(f"rate_bytes_per_s: {self.rate_bytes_per_s} must be above 0")
         if not self.patience_s > 0:
             raise InputError(f"patience_s: {self.patience_s} must be above 0")
         if not 1 <= self.max_buffer_bytes <= min(self.window_bytes, (1 << 32) - 1):
@@ -45,8 +52,13 @@ class Pooling:
             )
 
     @classmethod
-    def for_link(cls, *, rate_bytes_per_s: float, rtt_s: float, chunk_bytes: int = 2 * _MIB) -> Self:
+    def for_link(cls, *, rate_bytes_per_s: float, rtt_s: float) -> Self:
         """Enough on its way for a pair of this rate and round trip, and not much more."""
-        flight_bytes = int(rate_bytes_per_s * rtt_s)
-        wire_bytes = flight_bytes + flight_bytes // 2 + 2 * chunk_bytes
-        return cls(chunk_bytes=chunk_bytes, wire_bytes=wire_bytes, path_bytes=2 * wire_bytes)
+        chunk_bytes = min(2 * _MIB, max(64 << 10, int(rate_bytes_per_s * _SHARD_S)))
+        wire_bytes = int(2 * rate_bytes_per_s * rtt_s) + 4 * chunk_bytes
+        return cls(
+            chunk_bytes=chunk_bytes,
+            wire_bytes=wire_bytes,
+            path_bytes=2 * wire_bytes,
+            rate_bytes_per_s=rate_bytes_per_s,
+        )

@@ -98,7 +98,7 @@ def test_the_pipe_stays_full_between_turns_and_turns_are_in_order():
     rate, delay_s, size_bytes = 12e6, 0.02, 1_500_000
     possible_s = 6 * size_bytes / (3 * rate) + delay_s
     arrived: list[tuple[float, int, int]] = []
-    pooling = Pooling.for_link(rate_bytes_per_s=rate, rtt_s=2 * delay_s, chunk_bytes=128 << 10)
+    pooling = Pooling.for_link(rate_bytes_per_s=rate, rtt_s=2 * delay_s)
     with cells(3, pooling, delay_s=delay_s, rate_bytes_per_s=rate, fabric_bytes_per_s=20 * rate) as made:
 
         def receive(n: int) -> None:

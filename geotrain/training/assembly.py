@@ -1,0 +1,178 @@
+"""What a process brings to a run, before any network: model, data, groups of its data center."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor.parallel import parallelize_module
+
+from geotrain.cost import stage_costs, transfer_bytes
+from geotrain.model import Config, weights
+from geotrain.model.llama import Part, tensor_parallel_plan
+from geotrain.plan import Plan
+from geotrain.tokens import Batches, Dataset
+from geotrain.training.compute import TorchCompute, precision_of
+from geotrain.training.control import Control
+from geotrain.training.gradients import TiedEnds
+from geotrain.training.layout import Layout, Seat
+from geotrain.training.leaving import Leaving
+from geotrain.training.optimizer import Optimizer
+from geotrain.training.options import Options
+from geotrain.training.post import Kind, Shared
+from geotrain.training.script import Script
+from geotrain.training.slot import EmulatedSlot, Slot, TorchSlot, parameters_of
+from geotrain.training.wiring import Wiring
+from geotrain.transport import Channel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """Of torch.distributed, inside the data center; None where a process is alone in one."""
+
+    mesh: DeviceMesh
+    """Stages here x pipelines x GPUs of a slot: the layout's order of ranks."""
+    copies: dist.ProcessGroup | None
+    """Who holds the same weights."""
+    slot: dist.ProcessGroup | None
+    """Who shares a stage."""
+
+    @classmethod
+    def make(cls, layout: Layout, seat: Seat, device: torch.device) -> "Groups":
+        """All ranks of the data center do this together."""
+        world, pipelines, width = layout.world(seat.dc), layout.plan.num_pipelines, layout.plan.tensor_parallel
+        shape = len(world) // (pipelines * width), pipelines, width
+        mesh = init_device_mesh(device.type, shape, mesh_dim_names=("stage", "pipeline", "part"))
+        copies, slot = (mesh.get_group(name) for name in ("pipeline", "part"))
+        return cls(mesh=mesh, copies=copies if pipelines > 1 else None, slot=slot if width > 1 else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """Everything but the lines to others."""
+
+    plan: Plan
+    options: Options
+    layout: Layout
+    seat: Seat
+    device: torch.device
+    stages: list[int]
+    """Of the model, counted through all chunks."""
+    last: int
+    groups: Groups
+    kind: Kind
+    batches: Batches | None
+
+    @property
+    def data_fingerprint(self) -> str:
+        """Of the data and its order."""
+        return "" if self.batches is None else f"{self.batches.dataset.fingerprint} seed {self.options.seed}"
+
+    @property
+    def shared(self) -> Shared | None:
+        """How the GPUs of a slot share what comes over the WAN."""
+        if self.groups.slot is None:
+            return None
+        across = [s for s in range(len(self.plan.stages)) if self.plan.crosses_wan(self.seat.stage, s)]
+        return Shared(self.groups.slot, self.seat.part, self.kind, across)
+
+    def slot(self, control: Control, wiring: Wiring, leaving: Leaving) -> Slot:
+        """Build the stages; all processes do this together."""
+        if self.batches is None:
+            costs = dict(enumerate(stage_costs(self.plan)))
+            return EmulatedSlot(
+                {stage: costs[stage] for stage in self.stages},
+                last=self.last,
+                parcel_bytes=self.kind.shape[0],
+                copies=self.groups.copies,
+            )
+        parts = {stage: self._part(stage) for stage in self.stages}
+        options, batches, pipeline = self.options, self.batches, self.seat.pipeline
+        compute = TorchCompute(
+            parts,
+            lambda step, microbatch: batches.batch(step, pipeline, microbatch),
+            tokens_per_step=self.plan.tokens_per_step,
+            device=self.device,
+            parcel=self.kind.dtype,
+            precision=precision_of(self.plan.job, self.device),
+        )
+        optimizer = Optimizer(parameters_of(parts), options.recipe, copies=self.groups.copies, sharded=options.sharded)
+        return TorchSlot(
+            compute,
+            optimizer,
+            copies=self.groups.copies,
+            ends=self._ends(parts, control, wiring, leaving),
+            counts=pipeline == 0,
+            part=self.seat.part,
+        )
+
+    def _part(self, stage: int) -> Part:
+        slots, chunks = len(self.plan.stages), self.plan.interleave
+        layers = [self.plan.stages[s % slots].layers // chunks for s in range(slots * chunks)]
+        first = sum(layers[:stage])
+        config = Config.of(self.plan.job.model, sequence=self.plan.job.sequence)
+        part = Part(config, first=first, last=first + layers[stage], embeds=stage == 0, heads=stage == self.last)
+        if self.options.start is None:
+            part.initialize(self.options.seed)
+        else:
+            weights.load(part, self.options.start)
+        part.to(self.device)
+        if self.groups.slot is not None:
+            parallelize_module(part, self.groups.mesh["part"], tensor_parallel_plan(part))
+        return part
+
+    def _ends(self, parts: dict[int, Part], control: Control, wiring: Wiring, leaving: Leaving) -> TiedEnds | None:
+        """Both ends of a tied head; the first pipeline's two are joined, over the WAN if need be."""
+        slots = len(self.plan.stages)
+        first, last = 0, self.last % slots
+        if not self.plan.job.model.tied_embeddings or first == last:
+            return None
+        across: Channel | int | None = None
+        if self.plan.crosses_wan(first, last):
+            across = wiring.join_ends(control, first, last, leaving)
+        elif self.seat.pipeline == 0 and self.seat.stage in (first, last):
+            across = self.layout.at(0, last if self.seat.stage == first else first)[self.seat.part].rank
+        end = next((part.tied_end for part in parts.values() if part.tied_end is not None), None)
+        if end is None:
+            return None
+        return TiedEnds(
+            end,
+            is_first=self.seat.stage == first,
+            across=across,
+            copies=self.groups.copies,
+            job=wiring.identity.job,
+            deadline_s=self.options.deadline_s,
+        )
+
+
+def assemble(
+    plan: Plan, options: Options, layout: Layout, seat: Seat, script: Script, device: torch.device
+) -> Assembly:
+    """Open the data, make the groups."""
+    batches = None
+    if options.compute == "torch":
+        assert options.data is not None
+        batches = Batches(
+            Dataset.open(options.data, model_vocab=plan.job.model.vocab),
+            sequence=plan.job.sequence,
+            microbatch=plan.job.microbatch,
+            microbatches=plan.num_microbatches,
+            pipelines=plan.num_pipelines,
+            seed=options.seed,
+        )
+        shape: tuple[int, ...] = (plan.job.microbatch, plan.job.sequence, plan.job.model.hidden)
+        kind = Kind(shape, precision_of(plan.job, device), device)
+    else:
+        kind = Kind((int(transfer_bytes(plan.job)),), torch.uint8, torch.device("cpu"))
+    return Assembly(
+        plan=plan,
+        options=options,
+        layout=layout,
+        seat=seat,
+        device=device,
+        stages=list(range(seat.stage, script.num_model_stages, script.num_stages)),
+        last=script.num_model_stages - 1,
+        groups=Groups.make(layout, seat, device),
+        kind=kind,
+        batches=batches,
+    )

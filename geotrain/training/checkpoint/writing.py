@@ -1,0 +1,117 @@
+"""One stage on its way to the disk: all ranks of the stage write, and it appears under its name as a whole or never."""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import ProcessGroup
+
+from geotrain.errors import RunError
+from geotrain.training.checkpoint import torch_files
+from geotrain.training.checkpoint.manifest import FILE, FileRecord, Manifest
+from geotrain.training.checkpoint.steps import remove_temporary, temporary_path
+from geotrain.transport.checksum import checksum
+
+T = TypeVar("T")
+_BLOCK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The ranks that write a stage together; without a group it is one process."""
+
+    group: ProcessGroup | None
+
+    @property
+    def rank(self) -> int:
+        """Of this process."""
+        return 0 if self.group is None else dist.get_rank(self.group)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process does what one has to do for all."""
+        return self.rank == 0
+
+    def gather(self, mine: T) -> list[T]:
+        """What each has, by rank; all call it."""
+        if self.group is None:
+            return [mine]
+        everyone: list[T] = [mine] * dist.get_world_size(self.group)
+        dist.all_gather_object(everyone, mine, group=self.group)
+        return everyone
+
+    def together(self, work: Callable[[], T]) -> list[T]:
+        """What the work gives on each rank; where one fails, all raise the same RunError."""
+        mine: T | RunError
+        try:
+            mine = work()
+        except Exception as error:
+            mine = RunError(torch_files.why(error))
+        everyone = self.gather(mine)
+        for one in everyone:
+            if isinstance(one, RunError):
+                raise one
+        return [one for one in everyone if not isinstance(one, RunError)]
+
+
+def write(state: Mapping[str, Tensor], draft: Manifest, target: Path, *, token: str, crew: Crew) -> None:
+    """Write the stage, or raise RunError on all ranks and leave nothing."""
+    temporary = temporary_path(target, token)
+    try:
+        tensors = torch_files.save(state, temporary, crew.group)
+        files = crew.together(
+            lambda: {path.name: fingerprint(path) for path in torch_files.files_of(temporary, crew.rank)}
+        )
+        manifest = draft.model_copy(
+            update={"tensors": tensors, "files": {name: file for part in files for name, file in part.items()}}
+        )
+        crew.together(lambda: _finish(manifest, temporary, target) if crew.leads else None)
+    finally:
+        if crew.leads:
+            remove_temporary(temporary)
+
+
+def fingerprint(path: Path) -> FileRecord:
+    """Size and checksum of a file as it is now."""
+    size_bytes, crc32 = 0, 0
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(_BLOCK_BYTES):
+            size_bytes, crc32 = size_bytes + len(block), checksum(block, crc32)
+    return FileRecord(size_bytes=size_bytes, crc32=crc32)
+
+
+def _finish(manifest: Manifest, temporary: Path, target: Path) -> None:
+    """Seal the stage and give it its name; from then on it stays, whatever happens to the machine."""
+    for name in manifest.files:
+        if not (temporary / name).exists():
+            raise RunError(f"{name} is not to be seen on the leading rank's node: the nodes must share the directory")
+    (temporary / FILE).write_text(manifest.text(), encoding="utf-8")
+    # The data files are on the disk already: torch leaves out the end of its metadata.
+    for path in (temporary / FILE, temporary / torch_files.METADATA, temporary):
+        _sync(path)
+    _replace(temporary, target)
+    for path in target.parents[:3]:
+        _sync(path)
+
+
+def _replace(temporary: Path, target: Path) -> None:
+    """Take the place of what an earlier attempt may have left there."""
+    aside = temporary.with_name(f"{temporary.name}-old")
+    with suppress(FileNotFoundError):
+        target.rename(aside)
+    temporary.rename(target)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,119 @@
+"""Where processes run: all on this machine's loopback, or each on its node of a testbed."""
+
+import socket
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, Protocol
+
+from geotrain.errors import RunError
+from geotrain.testbed import Testbed
+from geotrain.training.layout import Layout, Seat
+
+CONTROL_PORT, RENDEZVOUS_PORT = 29400, 29401
+_LOOPBACK = "127.0.0.1"
+
+
+class Ground(Protocol):
+    """Nodes, their addresses, and how to start a command on one."""
+
+    control: str
+    """Where the leaders of the data centers meet."""
+
+    def nodes(self, dc: str) -> Sequence[Sequence[Seat]]:
+        """Who sits on each node."""
+        ...
+
+    def address(self, dc: str, node: int) -> str:
+        """Where a process on that node can be reached."""
+        ...
+
+    def rendezvous(self, dc: str) -> str:
+        """Where the agents of a data center meet, or else its workers."""
+        ...
+
+    def environment(self, dc: str) -> dict[str, str]:
+        """What processes there need to be told."""
+        ...
+
+    def popen(self, dc: str, node: int, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start a command on a node; options are those of subprocess.Popen."""
+        ...
+
+
+class Loopback:
+    """This machine: each data center is one node."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        control, *rest = _free_ports(1 + len(layout.dcs))
+        self.control = f"{_LOOPBACK}:{control}"
+        self._ports = dict(zip(layout.dcs, rest, strict=True))
+
+    def nodes(self, dc: str) -> list[list[Seat]]:
+        """One, with all of them."""
+        return [self._layout.world(dc)]
+
+    def address(self, dc: str, node: int) -> str:
+        """The same for all."""
+        return _LOOPBACK
+
+    def rendezvous(self, dc: str) -> str:
+        """A port for each data center."""
+        return f"{_LOOPBACK}:{self._ports[dc]}"
+
+    def environment(self, dc: str) -> dict[str, str]:
+        """gloo would else look for an address of the machine's name, which need not have one."""
+        return {"GLOO_SOCKET_IFNAME": next(name for _, name in socket.if_nameindex() if name.startswith("lo"))}
+
+    def popen(self, dc: str, node: int, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """As anywhere."""
+        return subprocess.Popen(command, **options)
+
+
+class Namespaces:
+    """A testbed: nodes as the plan has them, each with an address of its own."""
+
+    def __init__(self, layout: Layout, bed: Testbed) -> None:
+        self._layout, self._bed = layout, bed
+        self.control = f"{bed.address(layout.dcs[0])}:{CONTROL_PORT}"
+
+    def nodes(self, dc: str) -> list[list[Seat]]:
+        """The plan's."""
+        return self._layout.nodes(dc)
+
+    def address(self, dc: str, node: int) -> str:
+        """InputError if the testbed has no such node."""
+        return self._bed.address(dc, node)
+
+    def rendezvous(self, dc: str) -> str:
+        """At the first node."""
+        return f"{self._bed.address(dc)}:{RENDEZVOUS_PORT}"
+
+    def environment(self, dc: str) -> dict[str, str]:
+        """gloo must be told the device: the machine's name leads to no address in here."""
+        carried: tuple[str, ...] = ()
+        with suppress(RunError):  # Not up: a dry run.
+            carried = self._bed.session.record.carried
+        # c10d warns of each connection whose address has no name, and none has.
+        return {"GLOO_SOCKET_IFNAME": "wan" if dc in carried else "fabric", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+
+    def popen(self, dc: str, node: int, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Inside the node's namespace."""
+        return self._bed.popen(dc, node, command, **options)
+
+
+def needed_testbed(layout: Layout) -> Testbed:
+    """The data centers of the plan, with as many nodes as it uses; to be brought up with `with`."""
+    cluster = layout.plan.cluster
+    taking_part = [cluster.datacenter(dc) for dc in layout.dcs]
+    nodes = max(len(layout.nodes(dc)) for dc in layout.dcs)
+    return Testbed(cluster.model_copy(update={"datacenters": taking_part}), nodes_per_dc=nodes)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        taken = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in taken:
+            one.bind((_LOOPBACK, 0))
+        return [one.getsockname()[1] for one in taken]

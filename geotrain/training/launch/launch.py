@@ -1,0 +1,96 @@
+"""What is run, and what each of its processes is told."""
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from geotrain.errors import InputError
+from geotrain.training.layout import Layout
+
+JOB = "training"
+"""Of the keys that are made here."""
+KEY_DAYS = 90
+
+
+def train_options(
+    dc: str, *, plan: str, data: str | None, out: str, control: str | None, host: str, keys: str | None
+) -> list[str]:
+    """Of `geotrain train`; no keys is --insecure."""
+    return [
+        plan,
+        *("--dc", dc),
+        *(() if data is None else ("--data", data)),
+        *("--out", out),
+        *(() if control is None else ("--control", control)),
+        *("--host", host),
+        *(("--insecure",) if keys is None else ("--keys", keys)),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One run of a plan."""
+
+    plan_file: Path
+    layout: Layout
+    out: Path
+    data: Path | None = None
+    """As the processes see it."""
+    insecure: bool = False
+    max_restarts: int = 3
+    """How often torchrun starts the processes of a data center again; 0: no torchrun, and none is started again."""
+    options: tuple[str, ...] = ()
+    """Further ones of `geotrain train`."""
+    program: tuple[str, ...] = (sys.executable, "-m", "geotrain", "train")
+
+    def __post_init__(self) -> None:
+        if self.max_restarts < 0:
+            raise InputError(f"--max-restarts is {self.max_restarts} and must be at least 0")
+
+    @property
+    def keys(self) -> Path:
+        """A directory for each process."""
+        return self.out / "keys"
+
+    @property
+    def logs(self) -> Path:
+        """A file for each process, and for each agent."""
+        return self.out / "logs"
+
+    def worker(self, dc: str, *, host: str, control: str) -> tuple[str, ...]:
+        """The command of a process on this machine."""
+        options = train_options(
+            dc,
+            plan=str(self.plan_file),
+            data=None if self.data is None else str(self.data),
+            out=str(self.out),
+            control=control,
+            host=host,
+            keys=None if self.insecure else str(self.keys),
+        )
+        return *self.program, *options, *self.options
+
+    def prepare(self) -> None:
+        """Make what the processes need: directories and keys."""
+        if importlib.util.find_spec("torch") is None:
+            raise InputError("training needs torch: pip install 'geotrain[train]'")
+        try:
+            self.logs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.logs}: cannot be made: {error.strerror}") from None
+        if self.insecure:
+            return
+        try:
+            from geotrain.transport.keys import make_keys
+        except ImportError:
+            raise InputError("keys need the package cryptography: pip install 'geotrain[train]'") from None
+        make_keys(self.keys, job=JOB, nodes=[seat.name for seat in self.layout.seats], days=KEY_DAYS)
+
+
+def check_out(out: Path, *, resume: bool) -> None:
+    """Refuse a directory that has been used, unless the run is to go on there."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file, expected a directory for the run")
+    if not resume and out.is_dir() and any(out.iterdir()):
+        raise InputError(f"{out}: is not empty; --resume goes on with the run in it, or name another directory")

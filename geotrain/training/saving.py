@@ -1,0 +1,155 @@
+"""When a run saves, from which step it goes on, and what it leaves at its end."""
+
+import shutil
+import sys
+import uuid
+from typing import Any
+
+import torch.distributed as dist
+
+from geotrain.errors import InputError, RunError
+from geotrain.model import Config
+from geotrain.plan import Plan
+from geotrain.tokens.manifest import TOKENIZER
+from geotrain.training import checkpoint
+from geotrain.training.checkpoint import Position, Saver, StepId
+from geotrain.training.control import Control
+from geotrain.training.layout import Layout, Seat
+from geotrain.training.options import Options
+from geotrain.training.slot import Slot
+
+
+class Saving:
+    """One process's part in checkpoints; all processes call the same methods in the same order."""
+
+    def __init__(
+        self, plan: Plan, options: Options, layout: Layout, seat: Seat, slot: Slot, data: str, control: Control
+    ) -> None:
+        self._plan, self._options, self._seat, self._slot, self._data = plan, options, seat, slot, data
+        self._leads = seat == layout.seats[0]
+        self._control = control
+        self._directory = options.out / "checkpoints"
+        self._config = Config.of(plan.job.model, sequence=plan.job.sequence)
+        self._saver = Saver(
+            self._directory,
+            stage=seat.stage,
+            num_stages=len(plan.stages),
+            model=self._config,
+            attempt=control.gather(uuid.uuid4().hex[:12])[0],
+            keep=options.keep,
+            group=_group_of_stage(layout, seat),
+            deadline_s=options.deadline_s,
+        )
+        self._complete: list[StepId] = []
+
+    def resume(self) -> int:
+        """Load the newest checkpoint that all processes have; the step to begin with."""
+        state = self._slot.state()
+        found = {
+            step.id: step
+            for step in checkpoint.available(self._directory, state, model=self._config, report=self._warn)
+        }
+        if found and not self._options.resume:
+            raise InputError(f"{self._directory}: has checkpoints already; resume, or give another directory")
+
+        def is_good(step: StepId) -> bool:
+            return checkpoint.is_good(found[step], state, model=self._config, report=self._warn)
+
+        self._complete = checkpoint.agree(found, is_good, self._control.gather)
+        if not self._complete:
+            return 0
+        newest = self._complete[-1]
+        self._check(found[newest].stages[0].manifest.position, newest)
+        checkpoint.load(found[newest], state, model=self._config)
+        if self._leads:
+            _say(f"resuming after step {newest.step} of {self._options.steps}")
+        return newest.step
+
+    def _check(self, position: Position, step: StepId) -> None:
+        if position.data != self._data:
+            raise InputError(f"{self._directory}: step {step.step} was trained on other data or with another seed")
+        samples = self._samples(step.step)
+        if position.samples != samples:
+            raise InputError(
+                f"{self._directory}: step {step.step} has seen {position.samples} samples, and this plan would have "
+                f"shown {samples}: the global batch must stay the same"
+            )
+
+    def _samples(self, steps: int) -> int:
+        return steps * self._plan.tokens_per_step // self._plan.job.sequence
+
+    def after(self, step: int) -> None:
+        """Save if it is time; training goes on while it is written, and also when that fails."""
+        every = self._options.checkpoint_every
+        if every and (step + 1) % every == 0 and step + 1 < self._options.steps:
+            self._save(step + 1)
+
+    def _save(self, steps: int) -> None:
+        try:
+            self._saver.wait()
+        except RunError as error:
+            self._warn(f"{error}; training goes on")
+        shared = checkpoint.common(self._control.gather([*self._complete, *self._saver.saved]))
+        position = Position(
+            step=steps, samples=self._samples(steps), tokens=steps * self._plan.tokens_per_step, data=self._data
+        )
+        self._saver.save(self._slot.state(), position, complete=[step.step for step in shared])
+
+    def finish(self) -> None:
+        """Save the last step, and write the model where all of its stages are in reach."""
+        if not self._complete or self._complete[-1].step < self._options.steps:
+            self._save(self._options.steps)
+        problem = ""
+        try:
+            self._saver.wait()
+        except RunError as error:
+            problem = str(error)
+        problems: list[Any] = [words for words in self._control.gather(problem) if words]
+        if problems:
+            raise RunError(problems[0])
+        if self._leads:
+            self._export()
+
+    def _export(self) -> None:
+        here = [step for step in checkpoint.steps(self._directory) if step.id.step == self._options.steps]
+        if not any(step.complete for step in here):
+            _say(f"{self._directory}: has not all stages; `geotrain export` makes the model where they are together")
+            return
+        out = self._options.out / "model"
+        checkpoint.export(self._directory, self._options.steps, out)
+        assert self._options.data is not None
+        shutil.copyfile(self._options.data / TOKENIZER, out / TOKENIZER)
+
+    def _warn(self, words: str) -> None:
+        if self._seat.part == 0:
+            sys.stderr.write(f"warning: {self._seat.name}: {words}\n")
+
+
+class NoSaving:
+    """Emulated stages have nothing to keep."""
+
+    def resume(self) -> int:
+        """From the beginning."""
+        return 0
+
+    def after(self, step: int) -> None:
+        """Nothing."""
+
+    def finish(self) -> None:
+        """Nothing."""
+
+
+def _group_of_stage(layout: Layout, seat: Seat) -> dist.ProcessGroup | None:
+    """All processes that hold a stage; a group of its own, for a thread talks over it. All ranks make all groups."""
+    found = None
+    for stage in dict.fromkeys(other.stage for other in layout.world(seat.dc)):
+        ranks = [other.rank for other in layout.world(seat.dc) if other.stage == stage]
+        if len(ranks) > 1:
+            made = dist.new_group(ranks, backend="gloo")
+            found = made if seat.stage == stage else found
+    return found
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()

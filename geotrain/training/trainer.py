@@ -1,0 +1,242 @@
+"""A run, as one of its processes sees it: find the others, take up where the last checkpoint is, train, leave.
+
+Every process does the same in the same order; what differs is its seat.
+"""
+
+import hashlib
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from geotrain.errors import InputError, RunError
+from geotrain.plan import Plan
+from geotrain.training.assembly import Assembly, assemble
+from geotrain.training.control import Control, Meeting, broadcast
+from geotrain.training.executor import Executor, Window
+from geotrain.training.layout import Layout, Seat
+from geotrain.training.leaving import Leaving
+from geotrain.training.options import Options
+from geotrain.training.post import Mailbox, Routes
+from geotrain.training.process import Place
+from geotrain.training.recorder import Recorder
+from geotrain.training.recording import fingerprint
+from geotrain.training.report import StepReport
+from geotrain.training.saving import NoSaving, Saving
+from geotrain.training.script import Script
+from geotrain.training.wiring import Wires, Wiring
+from geotrain.transport import Credentials, Identity, Settings
+
+
+class Watch(Protocol):
+    """Who is told of steps."""
+
+    @property
+    def last(self) -> dict[str, Any] | None:
+        """What there was to say of the last one."""
+
+    def report(self, report: StepReport) -> None:
+        """A step is over."""
+
+    def close(self) -> None:
+        """The run is."""
+
+
+def train(
+    plan: Plan,
+    options: Options,
+    *,
+    journal: Callable[[], Watch],
+    on_idle: Callable[[Window], None] | None = None,
+) -> dict[str, Any] | None:
+    """Take part in a run until its last step; the leading process keeps a journal and returns what it said last."""
+    layout, place = Layout(plan), Place.of()
+    _check(plan)
+    seat = layout.seat(options.dc, place.rank, place.size)
+    device = place.device()
+    leaving = Leaving()
+    try:
+        place.join(deadline_s=options.deadline_s)
+        watch = None
+        if seat == layout.seats[0]:
+            watch = journal()
+            leaving.then(lambda patience_s: watch.close())
+        _Run(plan, options, layout, seat, device, leaving).train(watch, on_idle)
+        leaving.leave()
+        dist.destroy_process_group()
+        return None if watch is None else watch.last
+    except RuntimeError as error:
+        # This is how gloo and NCCL say that a process is gone.
+        leaving.patience_s = 0.0
+        raise RunError(f"{seat.name}: torch.distributed: {str(error).strip().splitlines()[0]}") from error
+    except BaseException:
+        leaving.patience_s = 0.0
+        raise
+    finally:
+        leaving.leave()
+
+
+def _check(plan: Plan) -> None:
+    if plan.replicas:
+        raise InputError("the plan has replicas: data parallelism across data centers can be simulated, not yet run")
+    if plan.job.recompute in ("layerwise", "selective"):
+        raise InputError(f"recompute is {plan.job.recompute!r} and must be full (true) or none (false) to be trained")
+
+
+class _Run:
+    def __init__(
+        self, plan: Plan, options: Options, layout: Layout, seat: Seat, device: torch.device, leaving: Leaving
+    ) -> None:
+        self.plan, self.options, self.layout, self.seat = plan, options, layout, seat
+        alone = len(layout.seats) == 1
+        self.script = Script.unpack(
+            broadcast(Script.of(plan).pack() if seat.rank == 0 else b"", len(layout.world(seat.dc)))
+        )
+        self.identity = Identity(
+            job=f"train-{fingerprint(plan)}",
+            node=seat.name,
+            credentials=None if options.keys is None else Credentials(options.keys / seat.name),
+            insecure=options.keys is None,
+        )
+        settings = Settings(connections=1, peer_timeout_s=options.peer_timeout_s)
+        meeting = Meeting(layout, seat, self.identity, options.control, settings)
+        leaving.then(lambda patience_s: meeting.close())
+        leaders = meeting.open(options.deadline_s)
+        self.control = Control(layout, seat, leaders, self.identity.job, options.deadline_s)
+        leaving.then(self.control.close)
+        self._agree()
+        offset_s = 0.0 if alone else self.control.clock_offset_s()
+        self.recorder = Recorder(
+            options.out,
+            seat,
+            plan=plan,
+            pooled=self.script.pooled,
+            clock_offset_s=offset_s,
+            steps=options.recorded,
+        )
+        self.offset_s = offset_s
+        self.mailbox = Mailbox(self.recorder.arrived)
+        meeting.on_restart = self.mailbox.fail
+        self.assembly: Assembly = assemble(plan, options, layout, seat, self.script, device)
+        wiring = Wiring(
+            layout=layout,
+            seat=seat,
+            script=self.script,
+            identity=self.identity,
+            host=options.host,
+            kind=self.assembly.kind,
+            mailbox=self.mailbox,
+            peer_timeout_s=options.peer_timeout_s,
+            deadline_s=options.deadline_s,
+        )
+        self.wires: Wires = wiring.open(self.control)
+        leaving.then(self.wires.close)
+        self.slot = self.assembly.slot(self.control, wiring, leaving)
+        self.saving: Saving | NoSaving = NoSaving()
+        if options.compute == "torch":
+            self.saving = Saving(plan, options, layout, seat, self.slot, self.assembly.data_fingerprint, self.control)
+
+    def _agree(self) -> None:
+        """All processes must be about to do the same."""
+        mine = {
+            "plan": fingerprint(self.plan),
+            "script": self.script.fingerprint,
+            "steps": self.options.steps,
+            "seed": self.options.seed,
+            "recipe": hashlib.sha256(repr(asdict(self.options.recipe)).encode()).hexdigest()[:16],
+            "compute": self.options.compute,
+        }
+        for seat, theirs in zip(self.layout.seats, self.control.gather(mine), strict=True):
+            for what, value in mine.items():
+                if theirs.get(what) != value:
+                    raise InputError(
+                        f"{seat.name} has another {what} than {self.seat.name}: {theirs.get(what)}, {value}"
+                    )
+
+    def train(self, watch: Watch | None, on_idle: Callable[[Window], None] | None) -> None:
+        """All steps that are left."""
+        routes = Routes(
+            slot=self.seat.stage,
+            num_slots=self.script.num_stages,
+            lines=self.wires.lines,
+            mailbox=self.mailbox,
+            deadline_s=self.options.deadline_s,
+            on_send=self.recorder.sent,
+            shared=self.assembly.shared,
+        )
+        executor = Executor(
+            self.script.cues(self.seat.pipeline % self.plan.pipelines_per_cell, self.seat.stage),
+            num_stages=self.script.num_model_stages,
+            compute=self.slot.compute,
+            post=routes,
+            log=self.recorder,
+            on_idle=on_idle,
+        )
+        for step in range(self.saving.resume(), self.options.steps):
+            told = self._step(step, routes, executor)
+            if watch is not None:
+                watch.report(self._report(step, told))
+            self.saving.after(step)
+        routes.finish()
+        self.saving.finish()
+        try:
+            self.recorder.write()
+        except RunError as error:
+            sys.stderr.write(f"warning: {self.seat.name}: {error}\n")
+        self.control.gather("done")
+
+    def _step(self, step: int, routes: Routes, executor: Executor[torch.Tensor]) -> list[dict[str, Any]]:
+        recipe, clips = self.options.recipe, self.options.compute == "torch" and self.options.recipe.clip > 0
+        begin_s = time.monotonic()
+        self.slot.begin(step)
+        routes.begin(step)
+        busy_s = executor.step(step)
+        reduce_start_s = time.monotonic()
+        self.slot.reduce()
+        told = self._tell(begin_s, busy_s) if clips else None
+        update_start_s = time.monotonic()
+        self.slot.update(recipe.rate_at(step, self.options.steps), _norm(told) if told else 0.0)
+        update_end_s = time.monotonic()
+        self.recorder.step(
+            step,
+            begin_s=begin_s,
+            reduce_start_s=reduce_start_s,
+            update_start_s=update_start_s,
+            update_end_s=update_end_s,
+        )
+        return told or self._tell(begin_s, busy_s)
+
+    def _tell(self, begin_s: float, busy_s: float) -> list[dict[str, Any]]:
+        """What each process has to say about the step."""
+        return self.control.gather(
+            {
+                "loss": self.slot.loss(),
+                "norm2": self.slot.squared_norm(),
+                "busy_s": busy_s,
+                "begin_s": begin_s + self.offset_s,
+                "end_s": time.monotonic() + self.offset_s,
+                "wan_bytes": sum(channel.counters.bytes_sent for channel in self.wires.channels.values()),
+            }
+        )
+
+    def _report(self, step: int, told: list[dict[str, Any]]) -> StepReport:
+        step_time_s = max(words["end_s"] for words in told) - min(words["begin_s"] for words in told)
+        return StepReport(
+            step=step,
+            loss=sum(words["loss"] for words in told),
+            norm=_norm(told),
+            rate=self.options.recipe.rate_at(step, self.options.steps),
+            step_time_s=step_time_s,
+            tokens=self.plan.tokens_per_step,
+            utilization=sum(words["busy_s"] for words in told) / (len(told) * step_time_s),
+            wan_bytes=sum(words["wan_bytes"] for words in told),
+        )
+
+
+def _norm(told: list[dict[str, Any]]) -> float:
+    return math.sqrt(sum(words["norm2"] for words in told))

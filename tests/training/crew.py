@@ -1,0 +1,115 @@
+"""Processes that stay up and run one training after the other: starting torch takes longer than a small run."""
+
+import json
+import multiprocessing
+import os
+import queue
+import socket
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from geotrain.plan import Plan
+from geotrain.training.layout import Layout
+from geotrain.training.options import Options
+from geotrain.training.report import StepReport
+
+_DEADLINE_S = 50.0
+
+
+class Crew:
+    """As many processes as the largest plan needs."""
+
+    def __init__(self, size: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._orders = [context.Queue() for _ in range(size)]
+        self._answers: Any = context.Queue()
+        self._processes = [
+            context.Process(target=_work, args=(number, orders, self._answers), daemon=True)
+            for number, orders in enumerate(self._orders)
+        ]
+        for process in self._processes:
+            process.start()
+
+    def train(self, plan: Plan, options: Options) -> list[dict[str, Any]]:
+        """What the leading process reports of each step; every process's final weights are in `options.out`."""
+        layout = Layout(plan)
+        ports = {dc: free_port() for dc in layout.dcs}
+        options = replace(options, control=("127.0.0.1", free_port()))
+        for number, seat in enumerate(layout.seats):
+            environment = {
+                "RANK": str(seat.rank),
+                "WORLD_SIZE": str(len(layout.world(seat.dc))),
+                "LOCAL_RANK": str(seat.local_rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(ports[seat.dc]),
+            }
+            self._orders[number].put((plan.dump(), replace(options, dc=seat.dc), environment))
+        reports: list[dict[str, Any]] = []
+        for _ in layout.seats:
+            try:
+                number, report, error = self._answers.get(timeout=_DEADLINE_S)
+            except queue.Empty:
+                raise AssertionError(f"a process has not ended within {_DEADLINE_S:g} s") from None
+            assert not error, f"process {number}: {error}"
+            reports = report or reports
+        return reports
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+@contextmanager
+def crew(size: int) -> Iterator[Crew]:
+    """A crew; ended with the block."""
+    made = Crew(size)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def free_port() -> int:
+    """One that nobody listens at."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class _Watch:
+    last = None
+
+    def __init__(self, reports: list[dict[str, Any]]) -> None:
+        self._reports = reports
+
+    def report(self, report: StepReport) -> None:
+        self._reports.append(asdict(report))
+
+    def close(self) -> None:
+        pass
+
+
+def _work(number: int, orders: Any, answers: Any) -> None:
+    import torch
+
+    from geotrain.training.trainer import train
+
+    torch.set_num_threads(1)
+    while True:
+        content, options, environment = orders.get()
+        os.environ.update(environment)
+        reports: list[dict[str, Any]] = []
+        error = ""
+        try:
+            plan = Plan.parse(content, source=Path("plan.yaml"))
+            train(plan, options, journal=partial(_Watch, reports))
+        except Exception:
+            error = traceback.format_exc()
+        answers.put((number, json.loads(json.dumps(reports)), error))

@@ -1,0 +1,53 @@
+"""Every process of a run has one place, and every place of the plan one process."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geotrain.errors import InputError
+from geotrain.plan import Plan
+from geotrain.training.layout import Layout
+from tests.training.plans import plan
+
+
+@given(
+    stages=st.lists(st.sampled_from(["east", "south", "west"]), min_size=1, max_size=5),
+    pipelines=st.integers(1, 4),
+    cells=st.integers(1, 2),
+    width=st.sampled_from([1, 2]),
+)
+def test_each_slot_has_its_seats_and_no_gpu_two_of_them(stages, pipelines, cells, width):
+    made: Plan = plan(stages, pipelines_per_cell=pipelines, cells=cells, tensor_parallel=width, gpus_per_node=4)
+    layout = Layout(made)
+
+    assert len(layout.seats) == made.num_gpus
+    assert len({(seat.dc, seat.node, seat.local_rank) for seat in layout.seats}) == made.num_gpus
+    assert {(seat.pipeline, seat.stage, seat.part) for seat in layout.seats} == {
+        (p, s, part) for p in range(made.num_pipelines) for s in range(len(stages)) for part in range(width)
+    }
+    for dc in layout.dcs:
+        world = layout.world(dc)
+        assert [seat.rank for seat in world] == list(range(len(world)))
+        assert all(made.stages[seat.stage].dc == dc for seat in world)
+        assert [seat for node in layout.nodes(dc) for seat in node] == world
+        assert all(seat.local_rank < 4 for seat in world)
+    for seat in layout.seats:
+        # The parts of a slot share a node, as tensor parallelism wants.
+        assert len({other.node for other in layout.at(*seat.slot)}) == 1
+
+
+def test_replicas_are_worlds_with_pipelines_of_their_own():
+    made = plan(["east", "east"], replicas=[{"dc": "south", "cells": 2}], pipelines_per_cell=2)
+    layout = Layout(made)
+    assert layout.dcs == ["east", "south"]
+    assert layout.pipelines_in("east") == [0, 1]
+    assert layout.pipelines_in("south") == [2, 3, 4, 5]
+    assert {seat.dc for seat in layout.copies(1)[0]} == {"east", "south"}
+
+
+def test_a_world_of_another_size_is_refused_in_one_sentence():
+    layout = Layout(plan(["east", "south"], pipelines_per_cell=2))
+    with pytest.raises(InputError, match="'south' was started with 3 processes, and the plan needs 2 there"):
+        layout.seat("south", 0, 3)
+    with pytest.raises(InputError, match="'west' has no part in this plan, only east, south have"):
+        layout.seat("west", 0, 1)

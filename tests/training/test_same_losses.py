@@ -1,0 +1,97 @@
+"""However a model is cut and scheduled, it learns the same: losses and weights equal those of one plain process."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from geotrain.plan import Plan, ScheduleName
+from geotrain.training.optimizer import Recipe
+from geotrain.training.options import Options
+from tests.training.crew import Crew, crew
+from tests.training.data import VOCAB, dataset
+from tests.training.plans import MODEL, plan
+from tests.training.reference import train_plainly
+
+STEPS = 20
+BATCH = 12
+RECIPE = Recipe(learning_rate=3e-3, warmup_steps=5, clip=0.5)
+DCS = ("east", "south", "west", "north")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tokens of this package's own sources."""
+    return dataset(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Crew]:
+    """Enough for four stages and three pipelines."""
+    with crew(12) as made:
+        yield made
+
+
+def made(stages: int, pipelines: int, schedule: ScheduleName, *, tied: bool = False, **choices: Any) -> Plan:
+    """The same model and global batch, however it is cut; with four stages one boundary is inside a data center."""
+    chunks = 2 if schedule == "interleaved" else 1
+    layers = chunks * stages if chunks * stages > 4 else 4
+    job = {"model": MODEL | {"layers": layers, "vocab": VOCAB, "tied_embeddings": tied}, "microbatch": 1}
+    job |= {"microbatches": None, "global_batch": BATCH, "recompute": (stages + pipelines) % 2 == 0}
+    dcs = [DCS[max(0, stage - 1)] if stages > 3 else DCS[stage] for stage in range(stages)]
+    return plan(
+        dcs, layers=layers, job=job, pipelines_per_cell=pipelines, schedule=schedule, interleave=chunks, **choices
+    )
+
+
+def trained(
+    workers: Crew, plan: Plan, data: Path, out: Path, **options: Any
+) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Losses and final weights of a run."""
+    shutil.rmtree(out, ignore_errors=True)
+    reports = workers.train(plan, Options(dc="", out=out, data=data, steps=STEPS, recipe=RECIPE, **options))
+    return [report["loss"] for report in reports], load_file(out / "model" / "model.safetensors")
+
+
+def same(one: tuple[list[float], dict[str, torch.Tensor]], other: tuple[list[float], dict[str, torch.Tensor]]) -> None:
+    assert len(one[0]) == len(other[0]) == STEPS
+    assert one[0] == pytest.approx(other[0], abs=1e-5)
+    assert one[1].keys() == other[1].keys()
+    for name, tensor in one[1].items():
+        assert torch.allclose(tensor, other[1][name], atol=1e-5, rtol=0), name
+
+
+@pytest.mark.parametrize(("stages", "pipelines"), [(1, 2), (2, 1), (3, 2), (4, 3)])
+@pytest.mark.parametrize(
+    "schedule", ["gpipe", "1f1b", "interleaved", "varuna", "zero-bubble", "zero-bubble-2p", "atlas", "auto"]
+)
+def test_every_schedule_and_cut_learns_what_one_process_learns(
+    workers: Crew, data: Path, tmp_path: Path, schedule: ScheduleName, stages: int, pipelines: int
+):
+    if schedule == "interleaved" and stages == 1:
+        pytest.skip("chunks of one stage are one stage")
+    decided = made(stages, pipelines, schedule, tied=pipelines == 2)
+    plain = train_plainly(decided, data, steps=STEPS, recipe=RECIPE, seed=0)
+    assert plain[0][-1] < plain[0][0] - 0.2
+    same(trained(workers, decided, data, tmp_path / "run", sharded=pipelines == 3), plain)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble", "atlas"])
+def test_pooled_and_unpooled_are_bit_identical(workers: Crew, data: Path, tmp_path: Path, schedule: ScheduleName):
+    ways = [
+        trained(workers, made(3, 3, schedule, wan={"sharing": sharing}), data, tmp_path / sharing)
+        for sharing in ("spatial", "temporal")
+    ]
+    assert ways[0][0] == ways[1][0]
+    for name, tensor in ways[0][1].items():
+        assert torch.equal(tensor, ways[1][1][name]), name
+
+
+def test_tensor_parallel_slots_learn_the_same(workers: Crew, data: Path, tmp_path: Path):
+    decided = made(2, 2, "1f1b", tensor_parallel=2, gpus_per_node=4)
+    plain = train_plainly(decided, data, steps=STEPS, recipe=RECIPE, seed=0)
+    same(trained(workers, decided, data, tmp_path / "run"), plain)
