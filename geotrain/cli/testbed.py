@@ -82,7 +82,7 @@ def up(
     for site in blueprint.sites:
         count = sum(node.dc == site.dc for node in blueprint.nodes)
         of = f" of {site.nodes_in_file}" if count < site.nodes_in_file else ""
-        typer.echo(f"{site.dc}: {count}{of} node{'s' if count > 1 else ''}, {_addresses(record, site.dc)}")
+        typer.echo(f"{site.dc}: {count}{of} node{'s' if site.nodes_in_file > 1 else ''}, {_addresses(record, site.dc)}")
     typer.echo(f"WAN: {_kind(record)}")
     options = _options(state, name)
     typer.echo(f"\nnext: geotrain testbed exec{options} {blueprint.nodes[0].dc} -- COMMAND")

@@ -41,11 +41,12 @@ class JobFile:
             job = Job.load(beside)
             bare = job.model_copy(update={"profile": Profile()})
             return cls(path=beside, within=(), job=job, plan=Plan.parse({**content, "job": bare}, source=path))
-        old = given.get("profile") if isinstance(given, Mapping) else None
+        old = Profile()
         if isinstance(given, Mapping):
+            old = Profile.parse(given.get("profile", {}), source=path)
             content = {**content, "job": {key: value for key, value in given.items() if key != "profile"}}
         plan = Plan.parse(content, source=path)
-        job = plan.job.model_copy(update={"profile": Profile.parse(old or {}, source=path)})
+        job = plan.job.model_copy(update={"profile": old})
         return cls(path=path, within=("job",), job=job, plan=plan)
 
     def write(self, profile: Profile) -> None:
@@ -72,8 +73,7 @@ class JobFile:
         return content
 
     def _edited(self, text: str, fields: Mapping[str, Any]) -> str:
-        old = self._inside(yaml.safe_load(text)).get("profile")
-        if not isinstance(old, Mapping):
+        if not self._inside(yaml.safe_load(text)).get("profile"):
             return _put(text, (*self.within, "profile"), fields)
         for key, value in fields.items():
             text = _put(text, (*self.within, "profile", key), value)

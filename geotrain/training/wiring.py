@@ -21,6 +21,7 @@ from geotrain.transport.pool.wiring import Seat as Member
 
 SPARE = 4 / 3
 """Connections over what the cluster file's window and round trip call for: real round trips are longer now and then."""
+_LEAST_PIECE_BYTES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +137,10 @@ class Wiring:
         link, wanted = self._link(slot), self.layout.plan.wan.connections
         if wanted == "auto" and link.pair_cap is not None and link.tcp_window_bytes is not None:
             wanted = math.ceil(SPARE * connections_for(link))
-        return Settings(connections=wanted, peer_timeout_s=self.peer_timeout_s)
+        # Pieces well below the window, so that all connections end together.
+        window_bytes = link.tcp_window_bytes or math.inf
+        least = int(min(Settings.min_chunk_bytes, max(_LEAST_PIECE_BYTES, window_bytes / 2)))
+        return Settings(connections=wanted, min_chunk_bytes=least, peer_timeout_s=self.peer_timeout_s)
 
     def _listen(self, slot: int) -> Listener:
         return Listener(identity=self.identity, settings=self._settings(slot), host=self.host)

@@ -6,7 +6,10 @@ from typing import Self
 from geotrain.errors import InputError
 
 _MIB = 1 << 20
-_SHARD_S = 0.01
+_LEAST_SHARD_BYTES = 16 << 10
+_PUSH = 1.1
+"""A little more than the wire takes, so that it never waits for a thread to wake up."""
+_SHARD_S = 0.02
 """On a link of known rate a shard takes so long on the wire: a small part of a turn."""
 
 
@@ -28,8 +31,8 @@ class Pooling:
     wire_bytes: int = 32 * _MIB
     """What a member hands to a channel before the far end has acknowledged it; what waits beyond that takes turns."""
     rate_bytes_per_s: float | None = None
-    """What a pair carries, if known. A member then hands out no faster, so that what waits does so where it can be
-    overtaken by whose turn it is, and not in the network's queues; None lets TCP decide alone."""
+    """How fast a member hands out what goes over the WAN: what waits then does so where it can be overtaken by whose
+    turn it is, and not in the network's queues. None lets TCP decide alone."""
     window_bytes: int = 512 * _MIB
     """Sent and not yet taken by the receiver's `receive`. Bounds the receiver's memory."""
     max_buffer_bytes: int = 256 * _MIB
@@ -54,11 +57,12 @@ class Pooling:
     @classmethod
     def for_link(cls, *, rate_bytes_per_s: float, rtt_s: float) -> Self:
         """Enough on its way for a pair of this rate and round trip, and not much more."""
-        chunk_bytes = min(2 * _MIB, max(64 << 10, int(rate_bytes_per_s * _SHARD_S)))
+        chunk_bytes = min(2 * _MIB, max(_LEAST_SHARD_BYTES, int(rate_bytes_per_s * _SHARD_S)))
         wire_bytes = int(2 * rate_bytes_per_s * rtt_s) + 4 * chunk_bytes
         return cls(
             chunk_bytes=chunk_bytes,
+            min_chunk_bytes=min(cls.min_chunk_bytes, chunk_bytes),
             wire_bytes=wire_bytes,
             path_bytes=2 * wire_bytes,
-            rate_bytes_per_s=rate_bytes_per_s,
+            rate_bytes_per_s=_PUSH * rate_bytes_per_s,
         )
