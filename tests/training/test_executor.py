@@ -1,0 +1,183 @@
+"""A slot does what its script says, in that order, with what its neighbours send; and says when it is idle."""
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geotrain.action import Action, Kind
+from geotrain.plan import ScheduleName
+from geotrain.training.executor import Executor, Window
+from geotrain.training.script import Script
+from tests.training.plans import plan
+
+Did = list[tuple[int, Action]]
+
+
+class Numbers:
+    """Compute on numbers: what goes in and out tells whether every parcel came to the right place."""
+
+    def __init__(self, did: Did, pipeline: int, last: int) -> None:
+        self._did, self._pipeline, self._last = did, pipeline, last
+        self._kept: set[tuple[int, int]] = set()
+        self._split: set[tuple[int, int]] = set()
+
+    def forward(self, stage: int, microbatch: int, given: str | None, *, keep: bool) -> str | None:
+        assert given == (None if stage == 0 else f"activation {stage - 1} {microbatch}")
+        self._note(stage, Kind.F, microbatch)
+        if keep:
+            self._kept.add((stage, microbatch))
+        return None if stage == self._last else f"activation {stage} {microbatch}"
+
+    def recompute(self, stage: int, microbatch: int) -> None:
+        self._note(stage, Kind.R, microbatch)
+        self._kept.add((stage, microbatch))
+
+    def backward(self, stage: int, microbatch: int, given: str | None) -> str | None:
+        self._note(stage, Kind.B, microbatch)
+        return self._back(stage, microbatch, given)
+
+    def backward_input(self, stage: int, microbatch: int, given: str | None) -> str | None:
+        self._note(stage, Kind.I, microbatch)
+        self._split.add((stage, microbatch))
+        return self._back(stage, microbatch, given)
+
+    def backward_weight(self, stage: int, microbatch: int) -> None:
+        self._note(stage, Kind.W, microbatch)
+        self._split.remove((stage, microbatch))
+
+    def settle(self) -> None: ...
+
+    def _back(self, stage: int, microbatch: int, given: str | None) -> str | None:
+        assert given == (None if stage == self._last else f"gradient {stage + 1} {microbatch}")
+        self._kept.remove((stage, microbatch))
+        return None if stage == 0 else f"gradient {stage} {microbatch}"
+
+    def _note(self, stage: int, kind: Kind, microbatch: int) -> None:
+        self._did.append((self._pipeline, Action(stage, kind, microbatch)))
+
+
+class Shelf:
+    """A post office that all slots of a pipeline share."""
+
+    def __init__(self) -> None:
+        self._parcels: dict[tuple[int, bool, int, int], str] = {}
+        self._changed = threading.Condition()
+
+    def send(self, step: int, backward: bool, stage: int, microbatch: int, parcel: str) -> None:
+        with self._changed:
+            self._parcels[step, backward, stage, microbatch] = parcel
+            self._changed.notify_all()
+
+    def has(self, step: int, backward: bool, stage: int, microbatch: int) -> bool:
+        return (step, backward, stage, microbatch) in self._parcels
+
+    def receive(self, step: int, backward: bool, stage: int, microbatch: int) -> str:
+        key = step, backward, stage, microbatch
+        with self._changed:
+            assert self._changed.wait_for(lambda: key in self._parcels, 20.0), f"{key} never came"
+            return self._parcels.pop(key)
+
+
+class Log:
+    """Keeps spans."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[float, float]] = []
+
+    def action(self, kind: Kind, stage: int, microbatch: int, start_s: float, end_s: float) -> None:
+        self.spans.append((start_s, end_s))
+
+
+def together(works: list[Callable[[], object]]) -> None:
+    """Run all at once; any failure is the test's."""
+    errors: list[BaseException] = []
+
+    def guarded(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    schedule=st.sampled_from(
+        ["gpipe", "1f1b", "varuna", "zero-bubble", "zero-bubble-2p", "atlas", "auto", "interleaved"]
+    ),
+    stages=st.integers(1, 4),
+    pipelines=st.integers(1, 2),
+    recompute=st.booleans(),
+)
+def test_every_slot_does_its_list_and_every_parcel_finds_its_place(
+    schedule: ScheduleName, stages: int, pipelines: int, recompute: bool
+):
+    chunks = 2 if schedule == "interleaved" else 1
+    stages = max(stages, chunks)
+    made = plan(
+        ["east", "south", "west", "north"][:stages],
+        pipelines_per_cell=pipelines,
+        schedule=schedule,
+        interleave=chunks,
+        layers=stages * chunks,
+        job={"recompute": recompute},
+    )
+    script = Script.of(made)
+    for pipeline in range(pipelines):
+        shelf = Shelf()
+        did: list[Did] = [[] for _ in range(stages)]
+        logs = [Log() for _ in range(stages)]
+        executors = [
+            Executor(
+                script.cues(pipeline, stage),
+                num_stages=script.num_model_stages,
+                compute=Numbers(did[stage], pipeline, script.num_model_stages - 1),
+                post=shelf,
+                log=logs[stage],
+            )
+            for stage in range(stages)
+        ]
+        together([lambda one=one: [one.step(step) for step in range(2)] for one in executors])
+        for stage in range(stages):
+            listed = [cue.action for cue in script.cues(pipeline, stage)]
+            assert [action for _, action in did[stage]] == listed * 2
+            spans = logs[stage].spans
+            assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def test_an_idle_slot_says_until_when_and_when_it_is_over():
+    script = Script.of(plan(["east", "south"], schedule="1f1b", link={"rtt": "200 ms"}))
+    windows: list[Window] = []
+    shelf = Shelf()
+    executor = Executor(
+        script.cues(0, 1),
+        num_stages=2,
+        compute=Numbers([], 0, 1),
+        post=shelf,
+        log=Log(),
+        on_idle=windows.append,
+    )
+
+    def feed() -> None:
+        for microbatch in range(4):
+            time.sleep(0.05)
+            assert not windows[-1].over.is_set()
+            shelf.send(0, False, 0, microbatch, f"activation 0 {microbatch}")
+
+    begin_s = time.monotonic()
+    together([lambda: executor.step(0), feed])
+    first = windows[0]
+    assert first.end_s - begin_s == pytest.approx(script.cues(0, 1)[0].start_s, abs=0.05)
+    assert all(window.over.is_set() and window.end_s >= window.start_s for window in windows)
