@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -149,12 +150,17 @@ def test_every_slot_does_its_list_and_every_parcel_finds_its_place(
             )
             for stage in range(stages)
         ]
-        together([lambda one=one: [one.step(step) for step in range(2)] for one in executors])
+        together([partial(_two_steps, one) for one in executors])
         for stage in range(stages):
             listed = [cue.action for cue in script.cues(pipeline, stage)]
             assert [action for _, action in did[stage]] == listed * 2
             spans = logs[stage].spans
             assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def _two_steps(executor: Executor[str]) -> None:
+    executor.step(0)
+    executor.step(1)
 
 
 def test_an_idle_slot_says_until_when_and_when_it_is_over():
