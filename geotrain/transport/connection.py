@@ -19,13 +19,13 @@ from geotrain.transport.errors import FrameError
 from geotrain.transport.frame import FRAME_BYTES, Bye, Data, Frame, Status, decode, encode
 from geotrain.transport.outbox import Piece
 from geotrain.transport.settings import Settings
-from geotrain.transport.sockets import hang_up, limit_unsent, ready_for_frames
+from geotrain.transport.sockets import hang_up, limit_unsent, ready_for_frames, throw_away
 
 _FAREWELL_S = 1.0
 _READS_PER_TURN = 16
 _CHECKSUM_BYTES = 256 << 10
 _RECORD_BYTES = 16 << 10
-_LEAST_UNSENT_BYTES = 32 << 10
+_LEAST_UNSENT_BYTES = 4 << 10
 _WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -46,6 +46,9 @@ class Owner(Protocol):
 
     def payload_arrived(self, connection: int) -> None:
         """The payload is complete."""
+
+    def gives_up(self, connection: int) -> bool:
+        """Whether to end after a silence that makes one doubt."""
 
     def clogged(self, connection: int) -> None:
         """There is something to send, but the socket has no room: somebody else may have it."""
@@ -68,7 +71,7 @@ class Connection:
         self._waker, self._wakee = socket.socketpair()
         self._asleep = False
         self.clogged = False
-        """Whether it waits for room in the socket."""
+        """Whether the socket had no room when it was last asked; if so, it wakes up when there is some."""
         self._stopped = False
         self._out: list[memoryview] = []
         self._unsent_bytes = 0
@@ -107,14 +110,12 @@ class Connection:
         self._waker.close()
         self._wakee.close()
 
-    def wake(self) -> bool:
-        """There is something to send; from any thread. Whether it slept and could have room."""
-        if not self._asleep or self.clogged:
-            return False
-        self._asleep = False
-        with suppress(OSError):
-            self._waker.send(b"\0")
-        return True
+    def wake(self) -> None:
+        """There is something to send; from any thread."""
+        if self._asleep and not self.clogged:
+            self._asleep = False
+            with suppress(OSError):
+                self._waker.send(b"\0")
 
     def stop(self) -> None:
         """End soon; from any thread."""
@@ -125,28 +126,34 @@ class Connection:
     def _sleep(self) -> None:
         """Wait until the socket or the owner has something, or it is time for a sign of life."""
         now = time.monotonic()
-        if now - self.heard_at_s > self._settings.silence_s:
-            raise TimeoutError(f"nothing heard for {now - self.heard_at_s:.1f} s")
+        silent_s = now - self.heard_at_s
+        if silent_s > self._settings.silence_s or (
+            silent_s > self._settings.doubt_s and self._owner.gives_up(self.number)
+        ):
+            throw_away(self._sock)
+            raise TimeoutError(f"nothing heard for {silent_s:.1f} s")
         if not self._out and now - self._spoke_at_s >= self._ping_interval_s and self._has_room():
             self._out = [memoryview(encode(self._owner.status(self.number)))]
             self._spoke_at_s = now
         self._asleep = True
-        has_work = self._owner.has_work(self.number)
-        if has_work or self._out:
+        if self._out or self._owner.has_work(self.number):
             if self._has_room():
                 self._asleep = False
                 return
-            self.clogged = True
-        if has_work:
-            self._owner.clogged(self.number)
+            self._clog()
         self._events.register(self._sock, select.POLLIN | (select.POLLOUT if self.clogged else 0))
         self._events.poll(self._ping_interval_s * 500)
-        self._asleep = self.clogged = False
+        self._asleep = False
         with suppress(BlockingIOError):
             self._wakee.recv(4096)
 
     def _has_room(self) -> bool:
         return bool(self._room.poll(0))
+
+    def _clog(self) -> None:
+        if not self.clogged:
+            self.clogged = True
+            self._owner.clogged(self.number)
 
     def _write(self) -> bool:
         """Send as much as there is room for; whether anything went."""
@@ -155,6 +162,7 @@ class Connection:
         try:
             sent = self._tls.send(self._out[0]) if self._tls else self._sock.sendmsg(self._out)
         except _WAIT:
+            self._clog()
             return False
         self._spoke_at_s = time.monotonic()
         while sent:
@@ -168,8 +176,12 @@ class Connection:
 
     def _load(self) -> bool:
         """Get the next frame, but only if the socket has room: until then another connection may have it."""
-        if self._leaving or not self._has_room():
+        if self._leaving:
             return False
+        if not self._has_room():
+            self._clog()
+            return False
+        self.clogged = False
         frame = self._owner.next_frame(self.number)
         if frame is None:
             return False

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from geotrain.transport.channel import TcpChannel
-from geotrain.transport.errors import DeadlineError, FrameError, PeerLostError, RefusedError, TransportError
+from geotrain.transport.errors import DeadlineError, FrameError, PeerLostError, RefusedError, TransportError, plain
 from geotrain.transport.frame import SESSION_BYTES, Hello
 from geotrain.transport.greeting import UNKNOWN_SESSION, Greeting, Identity
 from geotrain.transport.inbox import Allocate, fresh_memory
@@ -64,7 +64,7 @@ class _Dialer:
             except (RefusedError, FrameError) as error:
                 raise RefusedError(f"{where}: {error}") from None
             except (OSError, DeadlineError) as error:
-                trouble = str(error)
+                trouble = plain(error)
             if (left_s := end_s - time.monotonic()) <= 0:
                 raise DeadlineError(f"{where}: no connection within {deadline_s:g} s: {trouble}")
             threading.Event().wait(min(left_s, pauses.next_s()))
@@ -109,7 +109,7 @@ class _Dialer:
             except (OSError, TransportError) as error:
                 if UNKNOWN_SESSION in str(error):
                     session.fail(PeerLostError(f"{self._peer}: has closed the channel or started anew"))
-                session.note(str(error))
+                session.note(plain(error))
             session.pause(pauses.next_s())
 
 

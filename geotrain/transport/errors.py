@@ -10,6 +10,8 @@ RunError                     exit code 1
     └── ClosedError          this side or the peer has closed the channel
 """
 
+import ssl
+
 from geotrain.errors import RunError
 
 
@@ -39,3 +41,10 @@ class PeerLostError(TransportError):
 
 class ClosedError(TransportError):
     """The channel was closed."""
+
+
+def plain(error: Exception) -> str:
+    """What went wrong in words, without the numbers that errors of the system and of TLS have."""
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.replace("_", " ").lower()
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

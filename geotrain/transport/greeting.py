@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from geotrain.errors import InputError
-from geotrain.transport.errors import DeadlineError, FrameError, RefusedError
+from geotrain.transport.errors import DeadlineError, FrameError, RefusedError, plain
 from geotrain.transport.frame import FRAME_BYTES, MAGIC, Bye, Hello, decode, encode
 from geotrain.transport.names import check_name
 from geotrain.transport.sockets import hang_up
@@ -111,4 +111,4 @@ class Greeting:
 def _refusal(error: ssl.SSLError) -> Exception:
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError):
         return ConnectionResetError("hung up during the TLS handshake")
-    return RefusedError(f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}")
+    return RefusedError(f"TLS failed: {plain(error)}")

@@ -11,13 +11,15 @@ from collections.abc import Callable
 
 from geotrain.transport.connection import Connection
 from geotrain.transport.counters import Counters
-from geotrain.transport.errors import ClosedError, DeadlineError, FrameError, PeerLostError, TransportError
+from geotrain.transport.errors import ClosedError, DeadlineError, FrameError, PeerLostError, TransportError, plain
 from geotrain.transport.frame import Bye, Frame, Hello, Status
 from geotrain.transport.inbox import Allocate, Limits
 from geotrain.transport.outbox import Piece
 from geotrain.transport.settings import Settings
 from geotrain.transport.stripes import Stripes
 from geotrain.transport.tuning import Tuner
+
+_MOST_PING_S = 1.0
 
 
 class Session:
@@ -50,7 +52,7 @@ class Session:
         self.connections: dict[int, Connection] = {}
         self._settings = settings
         # Often enough for the less patient of the two.
-        self._ping_interval_s = min(settings.peer_timeout_s, theirs.peer_timeout_ms / 1000) / 8
+        self._ping_interval_s = min(_MOST_PING_S, settings.peer_timeout_s / 8, theirs.peer_timeout_ms / 8000)
         self._tuner = Tuner(settings.max_connections) if settings.connections == "auto" else None
         self._target = 1
         if settings.connections != "auto":
@@ -79,7 +81,7 @@ class Session:
             try:
                 connection = Connection(sock, number, self, self._settings, self._ping_interval_s)
             except OSError as error:
-                self._trouble = str(error)
+                self._trouble = plain(error)
                 sock.close()
                 return
             self._opened += 1
@@ -94,7 +96,7 @@ class Session:
             trouble = str(error)
             self._malformed += 1
         except OSError as error:
-            trouble = str(error)
+            trouble = plain(error)
         except Exception as error:
             # Such as an `allocate` that fails: better every call says so than that this thread dies unheard.
             self.fail(TransportError(f"this side of the channel to {self.peer} failed: {error!r}"))
@@ -135,12 +137,9 @@ class Session:
     def next_frame(self, connection: int) -> Status | Bye | Piece | None:
         """What to send next."""
         with self.lock:
-            if self._yields(connection):
-                self.wake_one()
-                return None
-            frame = self.stripes.next_frame(connection)
+            frame = None if self._yields(connection) else self.stripes.next_frame(connection)
             self._frames_sent += frame is not None
-            if isinstance(frame, Piece) and self.stripes.outbox.waiting:
+            if frame is None or isinstance(frame, Piece):
                 self.wake_one()
             return frame
 
@@ -151,9 +150,19 @@ class Session:
             return self.stripes.status(connection)
 
     def clogged(self, connection: int) -> None:
-        """Somebody else may have what this connection has no room for."""
+        """Somebody else shall have what this connection has no room for."""
         with self.lock:
             self.wake_one()
+
+    def gives_up(self, connection: int) -> bool:
+        """Whether one in doubt makes way for a new one: others hear something, or none does and this is the first.
+
+        After a cut, TCP waits as long again as the cut has lasted before it tries; a new connection does not.
+        """
+        with self.lock:
+            since_s = time.monotonic() - self._settings.doubt_s
+            others_hear = any(one.heard_at_s > since_s for one in self.connections.values())
+            return others_hear or self._lost == self._reconnects
 
     def frame_arrived(self, connection: int, frame: Frame) -> memoryview | None:
         """Take in a frame; returns where its payload goes."""
@@ -220,10 +229,10 @@ class Session:
         )
 
     def wake_one(self) -> None:
-        """Have one more connection look for work."""
-        for connection in sorted(self._carriers(), key=lambda one: self.stripes.outbox.load_bytes(one.number)):
-            if connection.wake():
-                return
+        """Have the connection whose turn it is look for work; when it has taken a piece, it does the same."""
+        outbox = self.stripes.outbox
+        if outbox.waiting and (able := [one for one in self._carriers() if not one.clogged]):
+            min(able, key=lambda one: outbox.load_bytes(one.number)).wake()
 
     def _yields(self, number: int) -> bool:
         """Whether a piece is better left to another connection: one that has room, and less under way.
@@ -242,7 +251,7 @@ class Session:
         )
 
     def _carriers(self) -> list[Connection]:
-        return [connection for connection in self.connections.values() if self.stripes.carries(connection.number)]
+        return list(self.connections.values())[: self.stripes.lanes]
 
     def wait(self, condition: threading.Condition, ready: Callable[[], bool], deadline_s: float, what: str) -> None:
         """Until it is ready; raises if that cannot come any more, or not in time."""
@@ -287,10 +296,12 @@ class Session:
         if self._tuner is None:
             return
         if acknowledged_bytes:
-            outbox = self.stripes.outbox
+            outbox, before = self.stripes.outbox, self.stripes.lanes
             more = outbox.first_unacknowledged < outbox.next_number
             self.stripes.lanes = self._tuner.acknowledged(time.monotonic(), acknowledged_bytes, more)
             self.stripes.wanted = self.stripes.lanes
+            if self.stripes.lanes > before:
+                self.wake_one()
         self._aim()
 
     def _aim(self) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 from geotrain.errors import InputError
 
 _MIB = 1 << 20
+_MOST_DOUBT_S = 2.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +65,8 @@ class Settings:
     def silence_s(self) -> float:
         """A connection on which nothing is heard for so long is replaced, while there is time left to do so."""
         return self.peer_timeout_s / 2
+
+    @property
+    def doubt_s(self) -> float:
+        """A silence after which a connection is replaced if others are not silent, or to see whether a new one is."""
+        return min(_MOST_DOUBT_S, self.silence_s)

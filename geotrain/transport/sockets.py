@@ -2,6 +2,7 @@
 
 import select
 import socket
+import struct
 import time
 from contextlib import suppress
 
@@ -64,6 +65,11 @@ def hang_up(sock: socket.socket, patience_s: float) -> None:
             if not socket.socket.recv_into(sock, waste):
                 break
     sock.close()
+
+
+def throw_away(sock: socket.socket) -> None:
+    """Have the kernel forget at the close what it has not delivered: it goes over another connection."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _tune(sock: socket.socket, settings: Settings) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geotrain.errors import InputError
-from geotrain.transport.errors import RefusedError
+from geotrain.transport.errors import RefusedError, plain
 
 CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "certificate.pem", "key.pem"
 
@@ -33,7 +33,7 @@ class Credentials:
             names = f"{CA_FILE}, {CERTIFICATE_FILE} and {KEY_FILE}"
             raise InputError(f"{self.directory}: must hold {names}; `geotrain keys` makes them") from None
         except OSError as error:
-            raise InputError(f"{self.directory}: these keys cannot be used: {error}") from None
+            raise InputError(f"{self.directory}: these keys cannot be used: {plain(error)}") from None
         return context
 
 

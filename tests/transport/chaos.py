@@ -17,6 +17,8 @@ class Chaos:
         self._lock = threading.Lock()
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._corrupt = threading.Event()
+        self._stuck: set[socket.socket] = set()
+        self._over = threading.Event()
         self._closed = False
         self._sock = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._accept, daemon=True).start()
@@ -48,8 +50,14 @@ class Chaos:
         """Change a bit in what is forwarded next."""
         self._corrupt.set()
 
+    def stick(self) -> None:
+        """Forward nothing more on the connections of now; they stay open, and new ones work."""
+        with self._lock:
+            self._stuck.update(sock for pair in self._pairs for sock in pair)
+
     def close(self) -> None:
         self._closed = True
+        self._over.set()
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
@@ -90,6 +98,8 @@ class Chaos:
                 if len(part) > 1000 and self._corrupt.is_set():
                     self._corrupt.clear()
                     part[len(part) // 2] ^= 1
+                if source in self._stuck:
+                    self._over.wait()
                 sink.sendall(part)
             sink.shutdown(socket.SHUT_WR)
             return

@@ -84,6 +84,22 @@ def test_all_connections_die_at_once_and_come_back():
             assert channel.receive(deadline_s=10).header.microbatch == n
 
 
+def test_connections_that_are_stuck_make_way_for_new_ones_long_before_the_peer_counts_as_lost():
+    with (
+        running_peer("echo", PATIENT) as peer,
+        Chaos(peer.address) as chaos,
+        dial(chaos.address, PATIENT) as channel,
+    ):
+        assert soon(lambda: channel.counters.connections == PATIENT.connections)
+        chaos.stick()
+        for n in range(8):
+            channel.send(header(n), b"x" * 1000, deadline_s=10)
+        begin_s = time.monotonic()
+        assert [channel.receive(deadline_s=10).header.microbatch for n in range(8)] == list(range(8))
+        assert time.monotonic() - begin_s < PATIENT.silence_s
+        assert soon(lambda: channel.counters.reconnects >= 4)
+
+
 def test_a_changed_bit_closes_the_connection_is_counted_and_the_data_is_right():
     with running_peer("echo", PATIENT) as peer, Chaos(peer.address) as chaos:
         with dial(chaos.address, PATIENT) as channel:
@@ -117,7 +133,7 @@ def test_the_listening_side_notices_too():
             channel = listener.accept(deadline_s=5)
         with pytest.raises(PeerLostError, match=r"^a: lost: silent for "):
             channel.receive(deadline_s=10)
-        with pytest.raises(PeerLostError, match=r"^b: lost: silent for .* refused"):
+        with pytest.raises(PeerLostError, match=r"^b: lost: silent for .* the last trouble was: Connection refused$"):
             dialer.receive(deadline_s=10)
 
 

@@ -170,7 +170,7 @@ def test_a_dialer_wants_the_node_that_it_asked_for(listener: Listener):
 def test_a_dialer_waits_for_a_listener_that_starts_later():
     with Listener(identity=insecure("b"), settings=QUICK) as first:
         host, port = first.address
-    with pytest.raises(DeadlineError, match=r"^b at 127.0.0.1:\d+: no connection within 0.1 s: .*refused"):
+    with pytest.raises(DeadlineError, match=r"^b at 127.0.0.1:\d+: no connection within 0.1 s: Connection refused$"):
         connect(host, port, identity=insecure("a"), peer="b", channel="c", settings=QUICK, deadline_s=0.1)
     with tcp_pair() as (a, b):
         a.send(header(), b"x", deadline_s=5)

@@ -1,8 +1,8 @@
-"""A node of a cell as a process of its own: `python -m tests.transport.pool.node NAME HOST`, and told by lines of JSON.
+"""A node of a cell as a process of its own: `python -m tests.transport.pool.node NAME HOST [KEYS]`.
 
-Is told its settings and says where it listens; is told the seats of both sides and joins; then does what it is told:
-make buffers, whose bytes follow from pipeline, microbatch and direction, send them, receive and compare. Answers with
-the moments, of the clock that all processes of this machine share, or with the error.
+Does what lines of JSON tell it: is told its settings and says where it listens; is told the seats of both sides and
+joins; then makes buffers, whose bytes follow from pipeline, microbatch and direction, sends them, receives and
+compares. Answers with the moments, of the clock that all processes of this machine share, or with the error.
 """
 
 import json
@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from geotrain.transport import Channel, Direction, Identity, Listener, Settings, TransportError
+from geotrain.testbed import Testbed
+from geotrain.transport import Channel, Credentials, Direction, Identity, Listener, Settings, TransportError
 from geotrain.transport.pool import Pool, Pooling, Seat, join
+from tests.transport.peer import peak_memory_bytes
 from tests.transport.pool.cells import JOB, header, noise
 
 Start = Callable[[list[str]], "subprocess.Popen[str]"]
@@ -27,9 +30,9 @@ DEADLINE_S = 60.0
 class Node:
     """The process, from outside."""
 
-    def __init__(self, name: str, host: str, start: Start, settings: Settings) -> None:
+    def __init__(self, name: str, host: str, start: Start, settings: Settings, keys: Path | None = None) -> None:
         command = [sys.executable, "-m", "tests.transport.pool.node", name, host]
-        self.process = start(command)
+        self.process = start(command if keys is None else [*command, str(keys / name)])
         assert self.process.stdin is not None and self.process.stdout is not None
         self._stdin: IO[str] = self.process.stdin
         self._stdout: IO[str] = self.process.stdout
@@ -52,6 +55,15 @@ def on_this_machine(command: list[str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
+def places(bed: Testbed, dc: str, count: int) -> list[tuple[str, Start]]:
+    """Where and how to start nodes in a data center of a testbed."""
+
+    def start(number: int, command: list[str]) -> "subprocess.Popen[str]":
+        return bed.popen(dc, number, command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    return [(bed.address(dc, number), partial(start, number)) for number in range(count)]
+
+
 @contextmanager
 def running(
     near: Sequence[tuple[str, Start]],
@@ -59,13 +71,14 @@ def running(
     *,
     wan: Settings,
     pooling: Pooling,
+    keys: Path | None = None,
 ) -> Iterator[tuple[list[Node], list[Node]]]:
     """Nodes n0, n1... and f0, f1... at these hosts, joined; killed at the end."""
     with ExitStack() as stack:
         sides: dict[str, list[Node]] = {"n": [], "f": []}
         for side, places in (("n", near), ("f", far)):
             for number, (host, start) in enumerate(places):
-                node = Node(f"{side}{number}", host, start, wan)
+                node = Node(f"{side}{number}", host, start, wan, keys)
                 stack.enter_context(node.process)
                 stack.callback(node.process.kill)
                 sides[side].append(node)
@@ -80,6 +93,25 @@ def running(
         for node in sides["n"] + sides["f"]:
             assert node.answer() == "joined"
         yield sides["n"], sides["f"]
+
+
+def transfer(senders: Sequence[Node], receivers: Sequence[Node], sizes: Sequence[int]) -> None:
+    """Have all of these send, and these receive, so many buffers each; their answers tell how it went."""
+    for sender in senders:
+        sender.tell(do="make", sizes=sizes)
+    for sender in senders:
+        sender.answer()
+    for receiver in receivers:
+        receiver.tell(do="receive", sizes=sizes)
+    for sender in senders:
+        sender.tell(do="send")
+
+
+def count(node: Node) -> dict[str, int]:
+    """What has happened there so far."""
+    node.tell(do="count")
+    answer: dict[str, int] = node.answer()
+    return answer
 
 
 class _Played:
@@ -118,12 +150,13 @@ class _Played:
 
     def count(self) -> dict[str, int]:
         relayed = self.channel.relayed_bytes if isinstance(self.channel, Pool) else 0
-        return {**asdict(self.channel.counters), "relayed_bytes": relayed}
+        return {**asdict(self.channel.counters), "relayed_bytes": relayed, "peak_bytes": peak_memory_bytes()}
 
 
 def main() -> None:
-    name, host = sys.argv[1:]
-    identity = Identity(job=JOB, node=name, insecure=True)
+    name, host, *keys = sys.argv[1:]
+    credentials = Credentials(Path(keys[0])) if keys else None
+    identity = Identity(job=JOB, node=name, credentials=credentials, insecure=not keys)
     # The limits of what it accepts; the connections are opened by whoever dials.
     with Listener(identity=identity, settings=Settings(**json.loads(sys.stdin.readline())), host=host) as listener:
         say(listener.address[1])

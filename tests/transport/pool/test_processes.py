@@ -2,13 +2,17 @@
 
 import signal
 from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from geotrain.transport import Settings
+from geotrain.transport.keys import make_keys
 from geotrain.transport.pool import Pooling
 from tests.transport.pairs import soon
-from tests.transport.pool.node import Node, on_this_machine, running
+from tests.transport.pool.cells import JOB
+from tests.transport.pool.node import count, on_this_machine, running, transfer
 
 TCP = Settings(connections=2, peer_timeout_s=1.0, handshake_timeout_s=2.0, max_backoff_s=0.1)
 POOLING = Pooling(chunk_bytes=256 << 10, patience_s=0.5)
@@ -16,31 +20,37 @@ HERE = [("127.0.0.1", on_this_machine)] * 3
 SIZES = [4_000_000] * 12
 
 
-def begin(senders: list[Node], receivers: list[Node]) -> None:
-    for sender in senders:
-        sender.tell(do="make", sizes=SIZES)
-    for sender in senders:
-        sender.answer()
-    for receiver in receivers:
-        receiver.tell(do="receive", sizes=SIZES)
-    for sender in senders:
-        sender.tell(do="send")
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("keys")
+    make_keys(directory, job=JOB, nodes=[f"{side}{n}" for side in "nf" for n in range(3)], days=1)
+    return directory
 
 
-def count(node: Node) -> dict[str, int]:
-    node.tell(do="count")
-    answer: dict[str, int] = node.answer()
-    return answer
+@pytest.mark.parametrize(
+    ("connections", "secure"), [pytest.param("auto", False, id="auto"), pytest.param(2, True, id="tls")]
+)
+def test_all_pipelines_both_ways(connections: int | Literal["auto"], secure: bool, keys: Path):
+    wan = replace(TCP, connections=connections, peer_timeout_s=20.0)
+    sizes = [4_000_000, 0, 5_000_001]
+    with running(HERE, HERE, wan=wan, pooling=POOLING, keys=keys if secure else None) as (near, far):
+        for senders, receivers in ((near, far), (far, near)):
+            transfer(senders, receivers, sizes)
+            # Compared byte by byte there: whole, in order, once.
+            assert [len(node.answer()) for node in senders + receivers] == [len(sizes)] * 6
+        for node in near + far:
+            counts = count(node)
+            assert counts["bytes_sent"] == counts["bytes_received"] == sum(sizes)
+            assert counts["relayed_bytes"] > 0
 
 
 @pytest.mark.parametrize("side", ["near", "far"])
 def test_a_relay_killed_in_the_middle(side: str):
     with running(HERE, HERE, wan=TCP, pooling=POOLING) as (near, far):
-        begin([near[0]], [far[0]])
+        transfer([near[0]], [far[0]], SIZES)
         victim = (near if side == "near" else far)[1]
         assert soon(lambda: count(victim)["relayed_bytes"] > 0)
         victim.process.send_signal(signal.SIGKILL)
-        # Compared byte by byte there: whole, in order, once.
         assert len(near[0].answer()) == len(far[0].answer()) == len(SIZES)
         sent, came = count(near[0]), count(far[0])
         assert (sent["buffers_sent"], came["buffers_received"]) == (len(SIZES), len(SIZES))
@@ -54,7 +64,7 @@ def test_a_relay_killed_in_the_middle(side: str):
 def test_the_counterpart_killed_in_the_middle_is_named():
     pooling = replace(POOLING, window_bytes=9_000_000, max_buffer_bytes=4_000_000)
     with running(HERE, HERE, wan=TCP, pooling=pooling) as (near, far):
-        begin([near[0], near[2]], [far[0], far[2]])
+        transfer([near[0], near[2]], [far[0], far[2]], SIZES)
         assert soon(lambda: count(near[1])["relayed_bytes"] > 0)
         far[0].process.send_signal(signal.SIGKILL)
         assert near[0].answer().startswith("PeerLostError: f0: lost")
