@@ -2,14 +2,14 @@
 
 import sys
 
-from benchmarks import oracle, planner, pooled, published, simulator, testbed, transport, wan
+from benchmarks import oracle, planner, pooled, published, simulator, testbed, training, transport, wan
 
 
 def main() -> None:
     """All benchmarks, in order."""
     missed = 0
-    for run in (simulator.run, oracle.run, published.run, planner.run, testbed.run, transport.run, pooled.run, wan.run):
-        for row in run():
+    for subject in (simulator, oracle, published, planner, testbed, transport, pooled, wan, training):
+        for row in subject.run():
             target = ""
             if row.target is not None:
                 target = f"{'at least' if row.more_is_better else 'at most'} {row.target:g}"

@@ -49,7 +49,7 @@ CONTENT = {
             }
             for name in ("east", "south", "west")
         ],
-        "wan": {"default": {"rtt": "40 ms", "pair_cap": "60 Mbit/s", "tcp_window": "64 kB"}},
+        "wan": {"default": {"rtt": "40 ms", "pair_cap": "24 Mbit/s", "tcp_window": "64 kB"}},
     },
     "job": {
         "model": {"layers": 6, "hidden": 512, "heads": 8, "ffn": 1376, "vocab": 1000, "activation": "swiglu"},
@@ -58,8 +58,8 @@ CONTENT = {
         "precision": "fp32",
         "recompute": True,
         "profile": {
-            "stage": {"forward_s": 0.12, "backward_s": 0.24, "recompute_s": 0.12, "weight_grad_s": 0.12},
-            "boundary_bytes": 4_000_000,
+            "stage": {"forward_s": 0.15, "backward_s": 0.3, "recompute_s": 0.15, "weight_grad_s": 0.15},
+            "boundary_bytes": 2_000_000,
             "gradient_bytes": 0,
             "optimizer_s": 0,
         },

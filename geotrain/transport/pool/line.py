@@ -16,7 +16,7 @@ from geotrain.transport.errors import ClosedError, DeadlineError, FrameError, Tr
 from geotrain.transport.interface import Channel, Message
 from geotrain.transport.pool.words import Item
 
-_WAKE_UP_S = 0.01
+_WAKE_UP_S = 0.02
 
 
 class Owner(Protocol):
