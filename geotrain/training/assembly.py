@@ -8,6 +8,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.parallel import parallelize_module
 
 from geotrain.cost import stage_costs, transfer_bytes
+from geotrain.errors import InputError
 from geotrain.model import Config, weights
 from geotrain.model.llama import Part, tensor_parallel_plan
 from geotrain.plan import Plan
@@ -145,25 +146,36 @@ class Assembly:
         )
 
 
-def assemble(
-    plan: Plan, options: Options, layout: Layout, seat: Seat, script: Script, device: torch.device
-) -> Assembly:
-    """Open the data, make the groups."""
-    batches = None
-    if options.compute == "torch":
-        assert options.data is not None
-        batches = Batches(
-            Dataset.open(options.data, model_vocab=plan.job.model.vocab),
-            sequence=plan.job.sequence,
-            microbatch=plan.job.microbatch,
-            microbatches=plan.num_microbatches,
-            pipelines=plan.num_pipelines,
-            seed=options.seed,
+def open_batches(plan: Plan, options: Options) -> Batches | None:
+    """The data, if any is needed; InputError if the plan's model cannot be trained on it, or at all."""
+    if options.compute == "emulated":
+        return None
+    assert options.data is not None
+    Config.of(plan.job.model, sequence=plan.job.sequence)
+    if plan.job.model.kv_heads % plan.tensor_parallel:
+        raise InputError(
+            f"tensor_parallel is {plan.tensor_parallel} and must divide the model's {plan.job.model.kv_heads} kv_heads"
         )
-        shape: tuple[int, ...] = (plan.job.microbatch, plan.job.sequence, plan.job.model.hidden)
-        kind = Kind(shape, precision_of(plan.job, device), device)
-    else:
+    return Batches(
+        Dataset.open(options.data, model_vocab=plan.job.model.vocab),
+        sequence=plan.job.sequence,
+        microbatch=plan.job.microbatch,
+        microbatches=plan.num_microbatches,
+        pipelines=plan.num_pipelines,
+        seed=options.seed,
+    )
+
+
+def assemble(
+    options: Options, layout: Layout, seat: Seat, script: Script, device: torch.device, batches: Batches | None
+) -> Assembly:
+    """Make the groups; all processes of the data center do this together."""
+    plan = layout.plan
+    if batches is None:
         kind = Kind((int(transfer_bytes(plan.job)),), torch.uint8, torch.device("cpu"))
+    else:
+        shape = (plan.job.microbatch, plan.job.sequence, plan.job.model.hidden)
+        kind = Kind(shape, precision_of(plan.job, device), device)
     return Assembly(
         plan=plan,
         options=options,

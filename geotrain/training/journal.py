@@ -25,13 +25,13 @@ class Journal:
         self._shown_at_s = 0.0
         self._full = False
         self._wan_bytes: int | None = None
+        self._gauges = None if options.metrics_port is None else _gauges(options.metrics_port)
+        self._board = _board(run / "tensorboard") if options.tensorboard else None
         try:
             run.mkdir(parents=True, exist_ok=True)
             self._log: IO[str] = (run / "log.jsonl").open("a")
         except OSError as error:
             raise InputError(f"{run}: cannot be written to: {error.strerror}") from None
-        self._gauges = None if options.metrics_port is None else _gauges(options.metrics_port)
-        self._board = _board(run / "tensorboard") if options.tensorboard else None
 
     def report(self, report: StepReport) -> None:
         """A step is over."""

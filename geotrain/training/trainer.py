@@ -16,7 +16,8 @@ import torch.distributed as dist
 
 from geotrain.errors import InputError, RunError
 from geotrain.plan import Plan
-from geotrain.training.assembly import Assembly, assemble
+from geotrain.tokens import Batches
+from geotrain.training.assembly import Assembly, assemble, open_batches
 from geotrain.training.control import Control, Meeting, broadcast
 from geotrain.training.executor import Executor, Window
 from geotrain.training.layout import Layout, Seat
@@ -58,6 +59,7 @@ def train(
     layout, place = Layout(plan), Place.of()
     _check(plan)
     seat = layout.seat(options.dc, place.rank, place.size)
+    batches = open_batches(plan, options)
     device = place.device()
     leaving = Leaving()
     try:
@@ -66,7 +68,7 @@ def train(
         if seat == layout.seats[0]:
             watch = journal()
             leaving.then(lambda patience_s: watch.close())
-        _Run(plan, options, layout, seat, device, leaving).train(watch, on_idle)
+        _Run(options, layout, seat, device, batches, leaving).train(watch, on_idle)
         leaving.leave()
         dist.destroy_process_group()
         return None if watch is None else watch.last
@@ -90,8 +92,15 @@ def _check(plan: Plan) -> None:
 
 class _Run:
     def __init__(
-        self, plan: Plan, options: Options, layout: Layout, seat: Seat, device: torch.device, leaving: Leaving
+        self,
+        options: Options,
+        layout: Layout,
+        seat: Seat,
+        device: torch.device,
+        batches: Batches | None,
+        leaving: Leaving,
     ) -> None:
+        plan = layout.plan
         self.plan, self.options, self.layout, self.seat = plan, options, layout, seat
         alone = len(layout.seats) == 1
         self.script = Script.unpack(
@@ -122,7 +131,7 @@ class _Run:
         self.offset_s = offset_s
         self.mailbox = Mailbox(self.recorder.arrived)
         meeting.on_restart = self.mailbox.fail
-        self.assembly: Assembly = assemble(plan, options, layout, seat, self.script, device)
+        self.assembly: Assembly = assemble(options, layout, seat, self.script, device, batches)
         wiring = Wiring(
             layout=layout,
             seat=seat,
