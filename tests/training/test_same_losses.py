@@ -110,7 +110,7 @@ def test_a_run_goes_on_with_another_layout(workers: Crew, data: Path, tmp_path: 
     # Within the warm-up the learning rate does not depend on how many steps there are in all.
     recipe = Recipe(learning_rate=3e-3, warmup_steps=STEPS, clip=0.5)
     before, after = made(2, 1, "1f1b", tied=True), made(3, 2, "zero-bubble", tied=True)
-    told = {"dc": "", "out": tmp_path / "run", "data": data, "recipe": recipe}
+    told: dict[str, Any] = {"dc": "", "out": tmp_path / "run", "data": data, "recipe": recipe}
     first = workers.train(before, Options(steps=STEPS // 2, **told))
     second = workers.train(after, Options(steps=STEPS, sharded=True, **told))
     losses, weights = train_plainly(before, data, steps=STEPS, recipe=recipe, seed=0)
