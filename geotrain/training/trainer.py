@@ -60,6 +60,8 @@ def train(
     _check(plan)
     seat = layout.seat(options.dc, place.rank, place.size)
     batches = open_batches(plan, options)
+    if options.keys is None and len(layout.dcs) > 1 and seat == layout.seats[0]:
+        sys.stderr.write("warning: no keys: neither encryption nor proof of who connects; for a private link only\n")
     device = place.device()
     leaving = Leaving()
     try:

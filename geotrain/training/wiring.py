@@ -13,7 +13,8 @@ from geotrain.network import connections_for, pair_rate
 from geotrain.training.control import Control
 from geotrain.training.layout import Layout, Seat
 from geotrain.training.leaving import Leaving
-from geotrain.training.post import GlooLine, Kind, Line, Mailbox, NcclLine, WanLine
+from geotrain.training.lines import GlooLine, NcclLine, WanLine
+from geotrain.training.post import Kind, Line, Mailbox
 from geotrain.training.script import Script
 from geotrain.transport import Channel, Identity, Listener, Settings
 from geotrain.transport.pool import Pooling, join
