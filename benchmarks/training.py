@@ -25,7 +25,7 @@ from geotrain.errors import RunError
 from geotrain.model import Config
 from geotrain.model.llama import Part, loss
 from geotrain.plan import Plan
-from geotrain.simulation import simulate
+from geotrain import simulation
 from geotrain.testbed import Testbed
 from geotrain.training.compute import TorchCompute
 from geotrain.training.executor import Executor
@@ -101,17 +101,21 @@ def _runs() -> Iterator[Measurement]:
             if schedule not in ("atlas", "auto"):
                 continue
             for other, other_s in slow.items():
-                predicted = simulate(_plan(other, 1, "spatial")).step_time_s / simulate(plan).step_time_s
+                predicted = _predicted_s(_plan(other, 1, "spatial")) / _predicted_s(plan)
                 name = f"  {schedule} against {other} on one connection"
                 yield Measurement(name=f"{name}, measured", value=other_s / took_s, unit="x")
                 yield Measurement(name=f"{name}, predicted", value=predicted, unit="x")
 
 
 def _against(plan: Plan, took_s: float, words: str, *, limit: float | None = None) -> Iterator[Measurement]:
-    predicted_s = simulate(plan).step_time_s
+    predicted_s = _predicted_s(plan)
     yield Measurement(name=f"train {words}: step, measured", value=took_s, unit="s")
     yield Measurement(name="  measured over simulated", value=took_s / predicted_s, unit="x")
     yield Measurement(name="  its distance from 1", value=abs(took_s / predicted_s - 1), unit="", target=limit)
+
+
+def _predicted_s(plan: Plan) -> float:
+    return simulation.rehearse(*simulation.run(plan))[1].step_time_s
 
 
 def _measured_s(plan: Plan, bed: Testbed, *, steps: int) -> float:

@@ -70,13 +70,13 @@ def command(
 def _simulated(path: Path) -> Recording:
     """What was saved, or the plan simulated."""
     from geotrain.cli._plan import opened
-    from geotrain.simulation import run
+    from geotrain.simulation import rehearse, run
     from geotrain.training.recording import Recording, is_recording
 
     if path.is_dir() or is_recording(path):
         return _recorded(path)
     with opened(path) as plan:
-        return Recording.of(*run(plan))
+        return Recording.of(*rehearse(*run(plan)))
 
 
 def _recorded(path: Path) -> Recording:

@@ -54,7 +54,7 @@ def command(
     """
     from geotrain.errors import InputError
     from geotrain.reports import exact_json, exact_sentence, result_json, spread_json, spread_table, summary_table
-    from geotrain.simulation import run, spread
+    from geotrain.simulation import rehearse, run, spread
 
     variation = None if jitter is None else parse_jitter(jitter)
     with opened(plan) as loaded:
@@ -68,7 +68,7 @@ def command(
     if timeline is not None:
         from geotrain.training.recording import Recording
 
-        Recording.of(played, result).save(timeline)
+        Recording.of(*rehearse(played, result)).save(timeline)
         written.append(f"timeline: {timeline}  (for `geotrain compare-runs`)")
     if json:
         answer = result_json(result)

@@ -33,6 +33,15 @@ def run(plan: Plan, *, robust: Jitter | None = None) -> tuple[Played, Result]:
     return found.played, result
 
 
+def rehearse(played: Played, result: Result) -> tuple[Played, Result]:
+    """What `run` found, played as lists, the way a trainer does: nobody waits for a rule.
+
+    Varuna's rule holds a recompute back until the next stage has sent the gradient; a list does it in its turn.
+    """
+    again = Board(played.problem, played.wiring.pooled).play(played.orders())
+    return again, measure(again, result.bound, result.gains)
+
+
 def fastest(problem: Problem, *, robust: Jitter | None = None) -> Found | None:
     """The fastest of what the plan's schedule offers and memory allows."""
     if problem.plan.schedule == "auto":

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from geotrain.action import Action
 from geotrain.plan import Plan
-from geotrain.simulation.simulate import run
+from geotrain.simulation.simulate import rehearse, run
 
 
 class Cue(NamedTuple):
@@ -36,7 +36,7 @@ class Script:
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """Simulate, and keep what was done."""
-        played, result = run(plan)
+        played, result = rehearse(*run(plan))
         timeline = played.timeline()
         actions, orders = timeline.actions, played.orders()
         spans = list(zip(actions.start_s[timeline.by_slot], actions.end_s[timeline.by_slot], strict=True))

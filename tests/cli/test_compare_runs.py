@@ -18,7 +18,8 @@ def beside_the_plan(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plan_against_a_run(geotrain):
     answer = geotrain("compare-runs", "plan.yaml", "run", "--json")
     assert (answer.exit_code, answer.err) == (0, "")
-    assert answer.json["step_time_s"]["simulated"] == geotrain("simulate", "plan.yaml", "--json").json["step_time_s"]
+    rule_s = geotrain("simulate", "plan.yaml", "--json").json["step_time_s"]
+    assert 0.8 * rule_s < answer.json["step_time_s"]["simulated"] <= rule_s
     assert answer.json["error"] == pytest.approx(1 / 1.1 - 1)
     assert {row["action"] for row in answer.json["rows"] if "action" in row} == {
         "forward", "recompute", "backward", "all-reduce", "optimizer",

@@ -7,7 +7,7 @@ import numpy as np
 
 from geotrain.action import Kind
 from geotrain.plan import Plan
-from geotrain.simulation import run
+from geotrain.simulation import rehearse, run
 from geotrain.timeline import Timeline
 from geotrain.training.layout import Layout, Seat
 from geotrain.training.recorder import Recorder
@@ -15,7 +15,7 @@ from geotrain.training.recording import Recording
 
 
 def simulated(plan: Plan) -> Recording:
-    return Recording.of(*run(plan))
+    return Recording.of(*rehearse(*run(plan)))
 
 
 def record(recording: Recording, directory: Path, *, stretch: Sequence[float] = (1.0,), seed: int = 0) -> None:
