@@ -20,12 +20,12 @@ import torch
 import yaml
 
 from benchmarks.measurement import Measurement
+from geotrain import simulation
 from geotrain.action import Kind
 from geotrain.errors import RunError
 from geotrain.model import Config
 from geotrain.model.llama import Part, loss
 from geotrain.plan import Plan
-from geotrain import simulation
 from geotrain.testbed import Testbed
 from geotrain.training.compute import TorchCompute
 from geotrain.training.executor import Executor
