@@ -77,8 +77,15 @@ _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _u
 
 def read_text(path: Path) -> str:
     """The file's text, or an InputError that says why not."""
-    try:
+    with reading(path):
         return path.read_text(encoding="utf-8")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Where the file is read: what goes wrong is an InputError that says why."""
+    try:
+        yield
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except IsADirectoryError:

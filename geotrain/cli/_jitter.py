@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from geotrain.simulation import Jitter
 
-EXAMPLE = "compute=5%,wan=10%,kind=heavy,samples=500,seed=1"
+EXAMPLE = "compute=5%,wan=10%,step=2%,kind=heavy,samples=500,seed=1"
 
 
 def parse_jitter(text: str) -> Jitter:
@@ -19,7 +19,7 @@ def parse_jitter(text: str) -> Jitter:
     for part in text.split(",") if "=" in text else ():
         key, _, value = part.partition("=")
         given[key.strip()] = value.strip()
-    unknown = given.keys() - {"compute", "wan", "kind", "samples", "seed"}
+    unknown = given.keys() - {"compute", "wan", "step", "kind", "samples", "seed"}
     if unknown:
         raise InputError(f"--jitter has the unknown part {min(unknown)!r}; write it like {EXAMPLE!r}")
     kind = given.get("kind", "lognormal")
@@ -29,6 +29,7 @@ def parse_jitter(text: str) -> Jitter:
     return Jitter(
         compute=_share("compute", given.get("compute", "0")),
         wan=_share("wan", given.get("wan", "0")),
+        step=_share("step", given.get("step", "0")),
         distribution=chosen,
         samples=_whole("samples", given.get("samples", "200"), least=10),
         seed=_whole("seed", given.get("seed", "0"), least=0),

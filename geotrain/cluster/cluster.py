@@ -41,6 +41,8 @@ class Datacenter(Document):
     price_per_gpu_hour: Number = Field(0.0, ge=0)
     fabric: Fabric | None = None
     """Left out: unlimited inside this data center."""
+    prefill_gpus: Whole = Field(0, ge=0)
+    """GPUs of the same kind, beside the nodes, that do nothing but prefill: for requests that bubbles cannot take."""
 
     @property
     def num_gpus(self) -> int:

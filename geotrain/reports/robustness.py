@@ -14,7 +14,7 @@ def spread_table(spread: Spread) -> Table:
     jitter = spread.jitter
     table = figure_table(
         f"Under variation: {jitter.distribution}, compute {jitter.compute:.3g}, WAN {jitter.wan:.3g}, "
-        f"{jitter.samples} steps, seed {jitter.seed}"
+        f"step {jitter.step:.3g}, {jitter.samples} steps, seed {jitter.seed}"
     )
     for column in ("", "step", "longer by"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
@@ -32,6 +32,7 @@ def spread_json(spread: Spread) -> dict[str, Any]:
         "steady_s": spread.steady_s,
         "compute": jitter.compute,
         "wan": jitter.wan,
+        "step": jitter.step,
         "distribution": jitter.distribution,
         "samples": jitter.samples,
         "seed": jitter.seed,

@@ -6,6 +6,7 @@ Knows stages and microbatches; knows no seconds, no GPUs and no network.
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -41,7 +42,7 @@ class Orders:
     codes: tuple[Ints, ...]
     """Packed actions (see geotrain.action), slot by slot."""
 
-    @property
+    @cached_property
     def split(self) -> bool:
         """Whether backward is in two parts."""
         return any((codes & KIND_MASK == Kind.W).any() for codes in self.codes)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from geotrain.action import Kind
 from geotrain.schedule import Orders
 from geotrain.simulation.play import Board, Played, Variation
+from geotrain.simulation.problem import Problem
 from geotrain.timeline import Floats
 
 Distribution = Literal["normal", "lognormal", "heavy", "straggler"]
@@ -20,6 +22,8 @@ _MOST_PIPELINES = 64
 _LEAST_FACTOR = 0.2
 _TAIL = 3.0
 """Exponent of the heavy tail: a variance exists, a kurtosis does not."""
+_WHOLE_STEP = 1 << 20
+"""Whose luck a step's own factor is: no cell's."""
 _STRAGGLER = 8.0
 """How many spreads the one slow slot of a step is slower than the others."""
 
@@ -32,6 +36,8 @@ class Jitter:
     """Spread of an action's time, as a share of it."""
     wan: float
     """Spread of a transfer's time: half of the variance lasts for the step, half is each transfer's own."""
+    step: float = 0.0
+    """Spread of the whole step: one factor for all that happens in it."""
     distribution: Distribution = "lognormal"
     """normal; lognormal; heavy: a power-law tail; straggler: normal, and one slot of each step is slow throughout."""
     samples: int = 200
@@ -67,19 +73,26 @@ def spread(played: Played, jitter: Jitter) -> Spread:
     )
 
 
-def _step(board: Board, orders: Orders, jitter: Jitter, sample: int) -> int:
+def _step(board: Board, orders: Orders, jitter: Jitter, sample: int) -> float:
     """One step: every stage's all-reduce waits for the last of all pipelines."""
     problem = board.problem
     cells = max(1, min(problem.plan.cells, _MOST_PIPELINES // board.wiring.num_pipelines))
     work_end = np.zeros(problem.shape.num_stages, dtype=np.int64)
     for cell in range(cells):
         luck = np.random.default_rng([jitter.seed, sample, cell])
-        work_end = np.maximum(work_end, board.play(orders, _variation(board, jitter, luck)).work_end)
+        work_end = np.maximum(work_end, board.play(orders, variation(board, jitter, luck)).work_end)
     reduce, update = problem.finish
-    return int((work_end + reduce + update).max())
+    return int((work_end + reduce + update).max()) * step_factor(jitter, sample)
 
 
-def _variation(board: Board, jitter: Jitter, luck: np.random.Generator) -> Variation:
+def step_factor(jitter: Jitter, number: int) -> float:
+    """How many times as long everything in the step with that number takes."""
+    luck = np.random.default_rng([jitter.seed, number, _WHOLE_STEP])
+    return float(_factors(luck, jitter.distribution, jitter.step, ()))
+
+
+def variation(board: Board, jitter: Jitter, luck: np.random.Generator) -> Variation:
+    """How the single actions and transfers of one step vary."""
     shape, pipelines = board.problem.shape, board.wiring.num_pipelines
     places = (pipelines, shape.num_model_stages, shape.num_microbatches)
     actions = _factors(luck, jitter.distribution, jitter.compute, (len(Kind), *places))
@@ -89,11 +102,16 @@ def _variation(board: Board, jitter: Jitter, luck: np.random.Generator) -> Varia
     half = jitter.wan / 2**0.5
     lasting = _factors(luck, jitter.distribution, half, (2, pipelines, shape.num_model_stages, 1))
     transfers = lasting * _factors(luck, jitter.distribution, half, (2, *places))
-    over_wan = np.zeros((2, 1, shape.num_model_stages, 1), dtype=np.bool_)
-    for hop in board.problem.hops:
-        over_wan[hop.direction, 0, hop.stage] = hop.own.crosses_wan
-    transfers = np.where(over_wan, transfers, 1.0)
+    transfers = np.where(over_wan(board.problem), transfers, 1.0)
     return Variation(actions=actions.reshape(len(Kind), -1), transfers=transfers.reshape(2, -1))
+
+
+def over_wan(problem: Problem) -> NDArray[np.bool_]:
+    """[direction, 1, stage, 1]: the stage's result crosses the WAN."""
+    crosses = np.zeros((2, 1, problem.shape.num_model_stages, 1), dtype=np.bool_)
+    for hop in problem.hops:
+        crosses[hop.direction, 0, hop.stage] = hop.own.crosses_wan
+    return crosses
 
 
 def _factors(luck: np.random.Generator, distribution: Distribution, sigma: float, size: tuple[int, ...]) -> Floats:

@@ -320,6 +320,7 @@ def play(
     foresight,  # rules: some action may not hold up another that is known to be coming
     action_factor,  # [kind, (pipeline * stages + stage) * microbatches + microbatch] varies durations; or no columns
     transfer_factor,  # [direction, the same] varies occupancies; or no columns
+    holds,  # [place in order] ticks by which a slot is late for that action; or empty
 ):
     """Play one step: actions [code, start, end], transfers [code | direction, start, end, arrival].
 
@@ -360,6 +361,8 @@ def play(
                 kind = code & KIND_MASK
                 lasts = stages[DURATION + kind, code >> STAGE_SHIFT & STAGE_MASK]
                 end = now + _stretched(lasts, action_factor, kind, code, num_stages, num_microbatches)
+                if slots[q, NEXT] < len(holds):
+                    end += holds[slots[q, NEXT]]
                 _start(stages, slots, q, code & PIPELINE_FREE, now, end)
                 if foresight:
                     _expect(stages, channels, expected, code, end, num_microbatches, num_channels)

@@ -1,6 +1,7 @@
 """Plays a schedule on a problem: kernel in, Timeline out."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -55,13 +56,17 @@ class Played:
         """From a slot stage's first action to its last, where that takes longest."""
         return int((self.work_end - self.work_start).max())
 
+    @cached_property
+    def slot_of_action(self) -> Ints:
+        """Index pipeline * slots + slot stage of each action."""
+        slots, codes = len(self.problem.plan.stages), self.actions[0]
+        return np.asarray((codes >> PIPELINE_SHIFT) * slots + (codes >> STAGE_SHIFT & STAGE_MASK) % slots)
+
     def orders(self) -> Orders:
         """What was done, as fixed lists, pipeline after pipeline."""
-        slots = len(self.problem.plan.stages)
-        codes, pipeline = self.actions[0] & PIPELINE_FREE, self.actions[0] >> PIPELINE_SHIFT
-        slot = pipeline * slots + (codes >> STAGE_SHIFT) % slots
-        edges = np.cumsum(np.bincount(slot, minlength=self.wiring.num_pipelines * slots))[:-1]
-        return Orders(codes=tuple(np.split(codes[np.argsort(slot, kind="stable")], edges)))
+        slot, slots = self.slot_of_action, self.wiring.num_pipelines * len(self.problem.plan.stages)
+        codes = self.actions[0, np.argsort(slot, kind="stable")] & PIPELINE_FREE
+        return Orders(codes=tuple(np.split(codes, np.cumsum(np.bincount(slot, minlength=slots))[:-1])))
 
     def timeline(self) -> Timeline:
         """The step in seconds."""
@@ -111,6 +116,7 @@ class Variation:
 
 STEADY = Variation(actions=np.zeros((len(Kind), 0)), transfers=np.zeros((2, 0)))
 """All as planned."""
+NO_HOLDS: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Board:
@@ -152,8 +158,11 @@ class Board:
         """(pipeline, stage, microbatch)es that are simulated."""
         return self.wiring.num_pipelines * self.problem.shape.num_model_stages * self.problem.shape.num_microbatches
 
-    def play(self, schedule: Schedule, variation: Variation = STEADY) -> Played:
-        """Play the schedule; ScheduleError if its slots wait for each other."""
+    def play(self, schedule: Schedule, variation: Variation = STEADY, holds: Ints = NO_HOLDS) -> Played:
+        """Play the schedule; ScheduleError if its slots wait for each other.
+
+        `holds` is for fixed lists of every pipeline: ticks by which a slot is late for an action, all lists in a row.
+        """
         shape, pipelines, split = self.problem.shape, self.wiring.num_pipelines, schedule.split
         self._stages[kernel.HELD : kernel.HELD + 5] = self._held[split]
         slots = self._slots(schedule)
@@ -182,6 +191,7 @@ class Board:
             int(isinstance(schedule, Rules) and schedule.looks_ahead),
             variation.actions,
             variation.transfers,
+            holds,
         )
         if slots[:, :, kernel.DONE_B].min() < shape.num_microbatches * shape.num_chunks:
             raise ScheduleError(

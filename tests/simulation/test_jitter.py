@@ -51,3 +51,10 @@ def test_robust_has_the_lower_p95() -> None:
     jitter = Jitter(compute=0.2, wan=0.5, distribution="heavy", samples=60)
     careless, careful = run(plan())[0], run(plan(), robust=jitter)[0]
     assert spread(careful, jitter).p95_s <= spread(careless, jitter).p95_s
+
+
+def test_a_step_may_vary_as_a_whole() -> None:
+    played, result = run(plan("1f1b", cells=3))
+    varied = spread(played, Jitter(compute=0, wan=0, step=0.02))
+    assert varied.p50_s == pytest.approx(result.step_time_s, rel=0.01)
+    assert varied.p95_s == pytest.approx(result.step_time_s * 1.033, rel=0.01)

@@ -1,0 +1,115 @@
+"""Finds the instance on which a prompt ends soonest: a walk along the free windows of its slots. Compiled.
+
+Each slot has a frontier: until then it is booked. A prompt is laid behind the frontiers of its instance's slots, in
+whole units (one layer of one token chunk), window after window, slot after slot.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+NOTHING = -1
+_FEW = 8
+"""Prompts of more chunks are tried only on the instances that could begin soonest."""
+_SHORTLIST = 4
+
+_COMPILE: dict[str, Any] = {"cache": True, "error_model": "numpy"}
+
+
+@njit(**_COMPILE)
+def walk(first, start_s, end_s, row, begin_s, step_s, now_s, units, unit_s, until_s):
+    """(first piece's start, last piece's end) of that many units on a slot; infinite if not begun by `until_s`."""
+    low, high = first[row], first[row + 1]
+    began_s = np.inf
+    if low == high:
+        return np.inf, np.inf
+    step = np.floor((now_s - begin_s) / step_s)
+    base_s = begin_s + step * step_s
+    at, top = low, high
+    while at < top:
+        middle = (at + top) >> 1
+        if base_s + end_s[middle] > now_s:
+            top = middle
+        else:
+            at = middle + 1
+    while True:
+        if at == high:
+            at = low
+            base_s += step_s
+        open_s = max(now_s, base_s + start_s[at])
+        if open_s >= until_s:
+            return np.inf, np.inf
+        fit = np.floor((base_s + end_s[at] - open_s) / unit_s + 1e-9)
+        if fit > 0:
+            if began_s == np.inf:
+                began_s = open_s
+            if fit >= units:
+                return began_s, open_s + units * unit_s
+            units -= fit
+        at += 1
+
+
+@njit(**_COMPILE)
+def lay(first, start_s, end_s, begin_s, step_s, rows, frontier, slots, layers, unit_s, hop_s, now_s, until_s, at_s):
+    """(start, end) of a prompt on one instance; `at_s` becomes each slot's new frontier."""
+    began_s = np.inf
+    for q in range(len(slots)):
+        at_s[q] = max(now_s, frontier[slots[q]])
+    done_s = now_s
+    for chunk in range(len(unit_s)):
+        ready_s = now_s
+        for q in range(len(slots)):
+            piece_s, done_s = walk(
+                first, start_s, end_s, rows[slots[q]], begin_s, step_s, max(ready_s, at_s[q]),
+                layers[q], unit_s[chunk], until_s,
+            )  # fmt: skip
+            if done_s == np.inf:
+                return np.inf, np.inf
+            if began_s == np.inf:
+                began_s = piece_s
+            at_s[q] = done_s
+            ready_s = done_s + hop_s
+    return began_s, done_s
+
+
+@njit(**_COMPILE)
+def place(
+    first, start_s, end_s, begin_s, step_s, rows, frontier, instances, layers, room, tokens, unit_s, hop_s, now_s,
+    until_s,
+):  # fmt: skip
+    """(instance, start, end) that ends soonest among the `instances` with room for the tokens; NOTHING if none does."""
+    best, best_start_s, best_end_s = NOTHING, np.inf, np.inf
+    count, width = instances.shape
+    at_s = np.empty(width)
+    total_s = unit_s.sum() * layers[0].sum() if count else 0.0
+    if len(unit_s) * width <= _FEW:
+        for i in range(count):
+            if room[i] < tokens or max(now_s, frontier[instances[i, 0]]) + total_s >= best_end_s:
+                continue
+            began_s, ended_s = lay(
+                first, start_s, end_s, begin_s, step_s, rows, frontier, instances[i], layers[i], unit_s, hop_s, now_s,
+                until_s, at_s,
+            )  # fmt: skip
+            if ended_s < best_end_s:
+                best, best_start_s, best_end_s = i, began_s, ended_s
+        return best, best_start_s, best_end_s
+    short = np.full(_SHORTLIST, NOTHING)
+    keys = np.full(_SHORTLIST, np.inf)
+    for i in range(count):
+        key = max(now_s, frontier[instances[i, 0]])
+        if room[i] >= tokens and key < keys[_SHORTLIST - 1]:
+            spot = _SHORTLIST - 1
+            while spot > 0 and keys[spot - 1] > key:
+                keys[spot], short[spot] = keys[spot - 1], short[spot - 1]
+                spot -= 1
+            keys[spot], short[spot] = key, i
+    for i in short:
+        if i != NOTHING:
+            began_s, ended_s = lay(
+                first, start_s, end_s, begin_s, step_s, rows, frontier, instances[i], layers[i], unit_s, hop_s, now_s,
+                until_s, at_s,
+            )  # fmt: skip
+            if ended_s < best_end_s:
+                best, best_start_s, best_end_s = i, began_s, ended_s
+    return best, best_start_s, best_end_s
