@@ -2,11 +2,23 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from geotrain.errors import InputError
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Refuse before a long run what could not be written after it."""
+    for path in paths:
+        if path is not None and path.is_dir():
+            raise InputError(f"{path}: is a directory, expected a file to write")
+        if path is not None and any(parent.is_file() for parent in path.parents):
+            raise InputError(f"{path}: cannot be written: a part of the path is a file")
 
 
 def print_json(answer: Any) -> None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from geotrain.cli._output import check_writable
+
 if TYPE_CHECKING:
     from geotrain.cli._plan_search import Found
     from geotrain.plan import MadeBy
@@ -28,13 +30,7 @@ class Files:
 
     def check(self) -> None:
         """Refuse before the search what could not be written after it."""
-        from geotrain.errors import InputError
-
-        for path in (self.out, self.chart, self.report):
-            if path is not None and path.is_dir():
-                raise InputError(f"{path}: is a directory, expected a file to write")
-            if path is not None and any(parent.is_file() for parent in path.parents):
-                raise InputError(f"{path}: cannot be written: a part of the path is a file")
+        check_writable(self.out, self.chart, self.report)
 
     def made_by(self) -> MadeBy:
         """The command line as it was given, and its inputs."""

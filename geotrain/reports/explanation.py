@@ -15,7 +15,7 @@ from geotrain.planner.survive import Fallback
 from geotrain.planner.use import kind_of
 from geotrain.reports.charts import Part, stacked_bar
 from geotrain.reports.frontier import frontier_svg
-from geotrain.reports.html_sections import bar_row, table
+from geotrain.reports.html_sections import bar_row, section, table
 from geotrain.reports.placement import placement_svg
 from geotrain.reports.planning import (
     OTHER_HEADINGS,
@@ -119,10 +119,7 @@ def planning_html(
 
 
 def _section(name: str, heading: str, content: str) -> str:
-    return (
-        f'<section aria-labelledby="h-{name}"><h2 id="h-{name}">{escape(heading)}</h2>\n'
-        f'<div class="wide">{content}</div>\n</section>'
-    )
+    return section(name, heading, f'<div class="wide">{content}</div>')
 
 
 def _items(sentences: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """The spans of a step as compact columns, for the timeline that report.js draws."""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +22,10 @@ _OTHERS = [
     ("optimizer", "optimizer"),
     ("activation", "activation"),
     ("gradient", "gradient"),
+    ("prefill", "prefill"),
 ]
 KINDS = _ACTIONS + _OTHERS
-_REDUCE, _UPDATE, _ACTIVATION, _GRADIENT = range(len(_ACTIONS), len(KINDS))
+_REDUCE, _UPDATE, _ACTIVATION, _GRADIENT, PREFILL = range(len(_ACTIONS), len(KINDS))
 _TICKS = 2**32 - 1
 
 
@@ -45,15 +47,26 @@ class Spans:
     """Numbers of KINDS."""
     microbatch: Ints
     other: Ints
-    """Chunk of an action, pipeline of a transfer."""
+    """Chunk of an action, pipeline of a transfer, tokens of a prefill."""
 
 
 def gantt(result: Result) -> Gantt:
-    """All slots and WAN channels; columns of start, length, microbatch, other and kind, one after the other."""
+    """All slots and WAN channels."""
     tracks: list[SlotTrack | ChannelTrack] = [*slot_tracks(result), *channel_tracks(result)]
     spans = [track_spans(result, track) for track in tracks]
-    start = _ticks(np.concatenate([part.start_s for part in spans]), result.step_time_s)
-    end = _ticks(np.concatenate([part.end_s for part in spans]), result.step_time_s)
+    about = {
+        "stages": result.timeline.num_stages,
+        "copies": result.timeline.copies,
+        "groups": [*datacenters(result.plan), WAN],
+        "tracks": _descriptions(result, tracks, spans),
+    }
+    return packed(spans, result.step_time_s, about)
+
+
+def packed(spans: Sequence[Spans], length_s: float, about: dict[str, Any]) -> Gantt:
+    """The tracks' columns of start, length, microbatch, other and kind, one after the other."""
+    start = _ticks(np.concatenate([part.start_s for part in spans]), length_s)
+    end = _ticks(np.concatenate([part.end_s for part in spans]), length_s)
     microbatch, other, kind = (
         np.concatenate([getattr(part, name) for part in spans]) for name in ("microbatch", "other", "kind")
     )
@@ -61,11 +74,9 @@ def gantt(result: Result) -> Gantt:
     data = b"".join(column.tobytes() for column in [*columns, kind.astype("u1")])
     used = set(np.unique(kind).tolist())
     description = {
-        "step": float(result.step_time_s),
+        "step": float(length_s),
         "ticks": _TICKS,
         "spans": len(start),
-        "stages": result.timeline.num_stages,
-        "copies": result.timeline.copies,
         "kinds": [
             {
                 "name": name,
@@ -75,14 +86,13 @@ def gantt(result: Result) -> Gantt:
             }
             for number, (name, colour) in enumerate(KINDS)
         ],
-        "groups": [*datacenters(result.plan), WAN],
-        "tracks": _descriptions(result, tracks, spans),
+        **about,
     }
     return Gantt(description=description, columns=base64.b64encode(data).decode("ascii"))
 
 
-def _ticks(seconds: Floats, step_s: float) -> Ints:
-    scaled = np.rint(seconds / step_s * _TICKS) if step_s > 0 else np.zeros(len(seconds))
+def _ticks(seconds: Floats, length_s: float) -> Ints:
+    scaled = np.rint(seconds / length_s * _TICKS) if length_s > 0 else np.zeros(len(seconds))
     return np.clip(scaled, 0, _TICKS).astype(np.int64)
 
 

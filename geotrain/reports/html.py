@@ -6,13 +6,23 @@ Texts and charts are made here; report.css and the scripts that draw the timelin
 import base64
 import hashlib
 import json
+from collections.abc import Iterable
 from html import escape
 from importlib import resources
 from string import Template
 
 from geotrain import __version__
-from geotrain.reports.gantt import gantt
-from geotrain.reports.html_sections import cards, links, memory, plan_details, search, stages, time_shares
+from geotrain.reports.gantt import Gantt, gantt
+from geotrain.reports.html_sections import (
+    links,
+    memory,
+    plan_details,
+    search,
+    section,
+    stages,
+    summary,
+    time_shares,
+)
 from geotrain.reports.words import headline, plan_sentence
 from geotrain.simulation.result import Result
 from geotrain.units import format_seconds
@@ -23,22 +33,36 @@ _SCRIPTS = ["report.js", "report_drawing.js", "report_input.js"]
 def html_report(result: Result, *, planning: str = "") -> str:
     """The text of the file; the same Result gives the same text. `planning` are sections on how it was chosen."""
     picture = gantt(result)
-    script = "".join(_asset(name) for name in _SCRIPTS)
-    return Template(_asset("report.html")).substitute(
+    parts = [
+        summary(headline(result)),
+        planning,
+        section("time", "Where the GPUs' time went", time_shares(result)),
+        timeline(_picture_text(result, picture.description["spans"])),
+        section("stages", "How busy the stages are", stages(result)),
+        section("memory", "Peak memory of a GPU", memory(result)),
+        section("links", "WAN links", links(result)),
+        search(result),
+        section("plan", "The plan", plan_details(result)),
+    ]
+    return page(
+        title=f"geotrain: {result.plan.job.model.name}, {result.plan.schedule}",
+        heading=f"One training step takes {format_seconds(result.step_time_s)}",
+        lead=[plan_sentence(result.plan)],
+        parts=parts,
+        picture=picture,
+    )
+
+
+def page(*, title: str, heading: str, lead: Iterable[str], parts: Iterable[str], picture: Gantt, css: str = "") -> str:
+    """A report around its parts, which are HTML; the other texts are not, and are escaped here."""
+    script = "".join(asset(name) for name in _SCRIPTS)
+    return Template(asset("report.html")).substitute(
         policy=escape(_policy(script)),
-        title=escape(f"geotrain: {result.plan.job.model.name}, {result.plan.schedule}"),
-        css=_asset("report.css"),
-        step_time=escape(format_seconds(result.step_time_s)),
-        sentence=escape(plan_sentence(result.plan)),
-        cards=cards(headline(result)),
-        planning=planning,
-        time_shares=time_shares(result),
-        picture_text=escape(_picture_text(result, picture.description["spans"])),
-        stages=stages(result),
-        memory=memory(result),
-        links=links(result),
-        search=search(result),
-        plan=plan_details(result),
+        title=escape(title),
+        css=asset("report.css") + css,
+        heading=escape(heading),
+        lead="\n".join(f'<p class="lead">{escape(sentence)}</p>' for sentence in lead),
+        main="\n".join(parts),
         version=escape(__version__),
         # `<` cannot end the element early when it is written as an escape.
         description=json.dumps(picture.description, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -47,7 +71,14 @@ def html_report(result: Result, *, planning: str = "") -> str:
     )
 
 
-def _asset(name: str) -> str:
+def timeline(picture_text: str, note: str = "") -> str:
+    """The section that the scripts draw the page's picture in."""
+    said = f'<p class="note">{escape(note)}</p>' if note else ""
+    return Template(asset("report_timeline.html")).substitute(picture_text=escape(picture_text), note=said)
+
+
+def asset(name: str) -> str:
+    """The text of a file beside this one."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 

@@ -11,16 +11,22 @@ from geotrain.simulation.result import Result
 from geotrain.units import format_bytes, format_rate, format_seconds, format_traffic
 
 
-def cards(figures: Iterable[Figure]) -> str:
-    """Headline figures as a description list."""
-    return "".join(
+def summary(figures: Iterable[Figure]) -> str:
+    """The section of the headline figures."""
+    cards = "".join(
         f'<div class="card"><dt>{escape(figure.label)}</dt><dd><b>{escape(figure.value)}</b>'
         f"<small>{escape(figure.note)}</small></dd></div>"
         for figure in figures
     )
+    return f'<section aria-label="Summary"><dl class="cards">{cards}</dl></section>'
 
 
-def _legend(entries: Sequence[tuple[str, str, str]]) -> str:
+def section(key: str, heading: str, body: str) -> str:
+    """A part of the page under its heading."""
+    return f'<section aria-labelledby="h-{key}"><h2 id="h-{key}">{escape(heading)}</h2>\n{body}\n</section>'
+
+
+def legend(entries: Sequence[tuple[str, str, str]]) -> str:
     """Colour key, label and value of each entry."""
     items = "".join(
         '<li><svg class="key" viewBox="0 0 10 10" aria-hidden="true">'
@@ -40,7 +46,7 @@ def time_shares(result: Result) -> str:
     ]
     said = ", ".join(part.label for part in parts)
     chart = stacked_bar(parts, total=1.0, title="Where the GPUs' time went", description=said)
-    return f'<div class="tall">{chart}</div>' + _legend(
+    return f'<div class="tall">{chart}</div>' + legend(
         [(_css(entry.key), entry.label, percent(entry.value)) for entry in entries]
     )
 
@@ -93,7 +99,7 @@ def stages(result: Result) -> str:
         said = ", ".join(part.label for part in parts)
         rows.append(bar_row(name, detail, stacked_bar(parts, total=1.0, title=f"{name} busy", description=said), value))
     keys = ["forward", "recompute", "backward", "optimizer", "all-reduce"]
-    return f'<ul class="bars">{"".join(rows)}</ul>' + _legend([(key, key, "") for key in keys] + [("idle", "idle", "")])
+    return f'<ul class="bars">{"".join(rows)}</ul>' + legend([(key, key, "") for key in keys] + [("idle", "idle", "")])
 
 
 def memory(result: Result) -> str:
@@ -116,13 +122,15 @@ def memory(result: Result) -> str:
         rows.append(bar_row(name, detail, chart, f"{used_of_limit(entry)}{over}"))
     keys = [("static", "weights, gradients, optimizer", ""), ("held", "microbatches in flight", "")]
     keys += [("workspace", "workspace", ""), ("limit", "limit", "")]
-    return f'<ul class="bars">{"".join(rows)}</ul>' + _legend(keys)
+    return f'<ul class="bars">{"".join(rows)}</ul>' + legend(keys)
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text: Sequence[str] = ()) -> str:
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, text: Sequence[str] = (), ours: str | None = None
+) -> str:
     """A table whose rows become blocks on a narrow screen; the first column is text, the others figures.
 
-    `text` names further columns that are text.
+    `text` names further columns that are text, `ours` the row that stands out.
     """
 
     def look(heading: str) -> str:
@@ -130,7 +138,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, text: Seque
 
     head = "".join(f'<th scope="col"{look(heading)}>{escape(heading)}</th>' for heading in headings)
     body = "".join(
-        "<tr>"
+        ('<tr class="ours">' if row[0] == ours else "<tr>")
         + f'<th scope="row">{escape(row[0])}</th>'
         + "".join(
             f'<td{look(heading)} data-label="{escape(heading)}">{escape(cell)}</td>'
@@ -169,8 +177,7 @@ def search(result: Result) -> str:
     if not result.gains:
         return ""
     rows = table(["idea", "step", "x bound", "shorter by"], gains(result))
-    heading = '<h2 id="h-search">What each idea of the search brought</h2>'
-    return f'<section aria-labelledby="h-search">{heading}{rows}</section>'
+    return section("search", "What each idea of the search brought", rows)
 
 
 def plan_details(result: Result) -> str:

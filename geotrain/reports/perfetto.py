@@ -41,7 +41,7 @@ _COLOURS = [
 ]
 # Perfetto colours a slice by its name without ASCII digits; subscripts keep a colour of its own for each microbatch.
 _SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-_FIRST_THREAD = 1001
+FIRST_THREAD = 1001
 
 _Track = SlotTrack | ChannelTrack
 
@@ -87,7 +87,7 @@ def perfetto_trace(step: Step) -> Iterator[str]:
 def perfetto_traces(steps: Mapping[str, Step]) -> Iterator[str]:
     """Several steps in one trace, one below the other; their titles go before the names of the data centers."""
     parts: list[_Part] = []
-    pid, tid = 1, _FIRST_THREAD
+    pid, tid = 1, FIRST_THREAD
     for title, step in steps.items():
         tracks: list[_Track] = [*slot_tracks(step), *channel_tracks(step)]
         parts.append(_Part(step=step, title=title, tracks=tracks, first_pid=pid, first_tid=tid))
@@ -112,27 +112,27 @@ def _names(part: _Part) -> Iterator[str]:
     """Metadata events that name and sort the tracks."""
     for pid in dict.fromkeys(part.pids):
         tid, name = part.tid(part.pids.index(pid)), part.processes[pid - part.first_pid]
-        yield _metadata("process_name", pid, tid, "name", f"{part.title} {name}" if part.title else name)
-        yield _metadata("process_sort_index", pid, tid, "sort_index", pid)
+        yield metadata("process_name", pid, tid, "name", f"{part.title} {name}" if part.title else name)
+        yield metadata("process_sort_index", pid, tid, "sort_index", pid)
     for index, (track, pid) in enumerate(zip(part.tracks, part.pids, strict=True)):
-        yield _metadata("thread_name", pid, part.tid(index), "name", track.name)
-        yield _metadata("thread_sort_index", pid, part.tid(index), "sort_index", part.tid(index) - _FIRST_THREAD)
+        yield metadata("thread_name", pid, part.tid(index), "name", track.name)
+        yield metadata("thread_sort_index", pid, part.tid(index), "sort_index", part.tid(index) - FIRST_THREAD)
 
 
-def _metadata(kind: str, pid: int, tid: int, field: str, value: str | int) -> str:
+def metadata(kind: str, pid: int, tid: int, field: str, value: str | int) -> str:
     args = json.dumps({field: value}, ensure_ascii=False)
     return f'{{"ph":"M","name":"{kind}","pid":{pid},"tid":{tid},"ts":0,"args":{args}}}'
 
 
-def _microseconds(ns: int) -> str:
+def microseconds(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def _spans(start_s: Floats, end_s: Floats) -> Iterator[str]:
+def complete(start_s: Floats, end_s: Floats) -> Iterator[str]:
     """The time fields of complete events."""
     start, end = nanoseconds(start_s), nanoseconds(end_s)
     for begin, lasts in zip(start.tolist(), (end - start).tolist(), strict=True):
-        yield f'"ph":"X","ts":{_microseconds(begin)},"dur":{_microseconds(lasts)}'
+        yield f'"ph":"X","ts":{microseconds(begin)},"dur":{microseconds(lasts)}'
 
 
 def _track_events(part: _Part) -> Iterator[Iterator[str]]:
@@ -140,15 +140,15 @@ def _track_events(part: _Part) -> Iterator[Iterator[str]]:
     for index, (track, pid) in enumerate(zip(part.tracks, part.pids, strict=True)):
         where = f'"pid":{pid},"tid":{part.tid(index)}'
         if isinstance(track, SlotTrack):
-            yield _actions(timeline.actions, track.rows, where)
+            yield action_events(timeline.actions, track.rows, where)
             yield _closing(timeline, track.stage, where)
         else:
             yield _transfers(timeline.transfers, track.rows, where, size_bytes)
 
 
-def _actions(actions: Actions, rows: Ints, where: str) -> Iterator[str]:
+def action_events(actions: Actions, rows: Ints, where: str) -> Iterator[str]:
     columns = (actions.kind[rows], actions.stage[rows], actions.microbatch[rows], actions.pipeline[rows])
-    times = _spans(actions.start_s[rows], actions.end_s[rows])
+    times = complete(actions.start_s[rows], actions.end_s[rows])
     for time, kind, stage, microbatch, pipeline in zip(times, *(column.tolist() for column in columns), strict=True):
         letter, word = Kind(kind).name, KIND_WORDS[Kind(kind)]
         yield (
@@ -165,7 +165,7 @@ def _closing(timeline: Timeline, stage: int, where: str) -> Iterator[str]:
         ("optimizer", timeline.update_start_s, timeline.update_end_s),
     ):
         if end_s[stage] > start_s[stage]:
-            (time,) = _spans(start_s[stage : stage + 1], end_s[stage : stage + 1])
+            (time,) = complete(start_s[stage : stage + 1], end_s[stage : stage + 1])
             yield f'{{"name":"{name}","cat":"{name}",{time},{where},"args":{{"kind":"{name}","stage":{stage}}}}}'
 
 
@@ -177,7 +177,7 @@ def _transfers(moved: Transfers, rows: Ints, where: str, size_bytes: float) -> I
         moved.microbatch[rows],
         moved.pipeline[rows],
     )
-    times = _spans(moved.start_s[rows], moved.end_s[rows])
+    times = complete(moved.start_s[rows], moved.end_s[rows])
     arrivals = nanoseconds(moved.arrive_s[rows]).tolist()
     for time, arrive, backward, source, target, microbatch, pipeline in zip(
         times, arrivals, *(column.tolist() for column in columns), strict=True
@@ -186,7 +186,7 @@ def _transfers(moved: Transfers, rows: Ints, where: str, size_bytes: float) -> I
         yield (
             f'{{"name":"{letter}{str(microbatch).translate(_SUBSCRIPT)} p{pipeline}","cat":"{word}",{time},{where},'
             f'"cname":"{_COLOURS[microbatch % len(_COLOURS)]}","args":{{"kind":"{word}","microbatch":{microbatch},'
-            f'"pipeline":{pipeline},"stage":{source},"target_stage":{target},"bytes":{round(size_bytes)},"arrives_us":{_microseconds(arrive)}}}}}'
+            f'"pipeline":{pipeline},"stage":{source},"target_stage":{target},"bytes":{round(size_bytes)},"arrives_us":{microseconds(arrive)}}}}}'
         )
 
 
@@ -213,7 +213,7 @@ def _flow_events(part: _Part, numbers: Iterator[int]) -> Iterator[str]:
     def event(phase: str, number: int, track: int, ns: int) -> str:
         return (
             f',\n{{"name":"needs","cat":"flow","id":{number},"ph":{phase},'
-            f'"pid":{pids[track]},"tid":{part.tid(track)},"ts":{_microseconds(ns)}}}'
+            f'"pid":{pids[track]},"tid":{part.tid(track)},"ts":{microseconds(ns)}}}'
         )
 
     for source, leave, channel, enter, target, arrive in points.tolist():

@@ -24,9 +24,12 @@ function fromHue(hue, saturation, lightness) {
   return makeColour(channel(0), channel(8), channel(4));
 }
 
+// Of no microbatch, and so always in the colour of its kind.
+const alone = (kind) => ["all-reduce", "optimizer", "prefill"].includes(kind.colour);
+
 function colourOf(kind, microbatch) {
   const plain = about.kinds[kind].colour;
-  if (view.colour === "kind" || plain === "all-reduce" || plain === "optimizer") return palette.kinds[kind];
+  if (view.colour === "kind" || alone(about.kinds[kind])) return palette.kinds[kind];
   const key = microbatch * 16 + kind;
   let colour = microbatchColours.get(key);
   if (colour === undefined) {
@@ -60,6 +63,7 @@ function draw() {
     else drawn += drawTrack(pen, row, y, odd, thin);
   }
   drawThin(pen, thin);
+  drawMarks(pen);
   drawAxis(pen);
   drawMinimap();
   canvas.dataset.drawnSpans = String(drawn);
@@ -186,12 +190,29 @@ function drawGrid(pen) {
   pen.stroke();
 }
 
+// Where a step ends and the next one begins, if there are several.
+function drawMarks(pen) {
+  pen.strokeStyle = palette.ink;
+  pen.lineWidth = 1.5;
+  pen.setLineDash([5, 4]);
+  pen.beginPath();
+  for (const at of about.marks || []) {
+    const x = Math.round(size.gutter + (at - view.from) * scale()) + 0.5;
+    if (x < size.gutter) continue;
+    pen.moveTo(x, AXIS);
+    pen.lineTo(x, size.height);
+  }
+  pen.stroke();
+  pen.setLineDash([]);
+}
+
 function drawAxis(pen) {
   const { gutter, width, height } = size;
   pen.fillStyle = palette.page;
   pen.fillRect(0, 0, width, AXIS);
   pen.fillStyle = palette.quiet;
   pen.strokeStyle = palette.line;
+  pen.lineWidth = 1;
   pen.font = LABEL_FONT;
   for (const { x, text } of ticks()) {
     const half = pen.measureText(text).width / 2;

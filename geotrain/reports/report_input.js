@@ -22,6 +22,10 @@ function describe({ row, index }) {
     return `${stage}${kind.letter}${microbatch}: ${kind.name}\nstage ${stage}, microbatch ${microbatch}, pipeline ${track.pipeline}\n`
       + `${times}\n${about.groups[track.group]}`;
   }
+  if (kind.colour === "prefill") {
+    return `prefill of request ${microbatch}\n${spans.other[index]} tokens\nstage ${track.stage}, pipeline ${track.pipeline}\n`
+      + `${times}\n${about.groups[track.group]}`;
+  }
   if (track.stage === undefined) {
     return `${kind.name} of microbatch ${microbatch}\npipeline ${spans.other[index]}${track.size ? ", " + track.size : ""}\n${times}\n${track.name}`;
   }
@@ -122,7 +126,7 @@ function makeLegend() {
   const list = byId("gantt-legend"), byKind = view.colour === "kind";
   list.replaceChildren();
   about.kinds.forEach((kind) => {
-    if (!kind.used || !byKind && kind.colour !== "all-reduce" && kind.colour !== "optimizer") return;
+    if (!kind.used || !byKind && !alone(kind)) return;
     const item = document.createElement("li"), key = document.createElement("span");
     key.className = "key";
     key.style.cssText = `display:inline-block;background:var(--${kind.colour})`;

@@ -75,7 +75,7 @@ def nanoseconds(seconds: Floats) -> Ints:
 def slot_tracks(step: Step) -> list[SlotTrack]:
     """Data center by data center, pipeline by pipeline, stage by stage."""
     plan, timeline = step.plan, step.timeline
-    rows = _split(timeline.slot_of_action, timeline.num_pipelines * timeline.num_stages)
+    rows = split_rows(timeline.slot_of_action, timeline.num_pipelines * timeline.num_stages)
     replicas = [dc.name for dc, pipelines in plan.groups for _ in range(pipelines)] if plan.replicas else []
     tracks = [
         SlotTrack(
@@ -91,7 +91,7 @@ def slot_tracks(step: Step) -> list[SlotTrack]:
     return sorted(tracks, key=lambda track: order.index(track.datacenter))
 
 
-def _split(group: Ints, num_groups: int) -> list[Ints]:
+def split_rows(group: Ints, num_groups: int) -> list[Ints]:
     """Row numbers of each group, in the order of the rows."""
     order = np.argsort(group, kind="stable")
     edges = np.searchsorted(group[order], np.arange(1, num_groups))
@@ -119,7 +119,7 @@ def channel_tracks(step: Step) -> list[ChannelTrack]:
     tracks = []
     several = _several_boundaries(plan, unique)
     for (_, _, source, target, owner), rows in zip(
-        unique.tolist(), _split(group.reshape(-1), len(unique)), strict=True
+        unique.tolist(), split_rows(group.reshape(-1), len(unique)), strict=True
     ):
         direction = plan.stages[source].dc, plan.stages[target].dc
         lanes = _lanes(moved, crossing[rows])

@@ -33,10 +33,13 @@ def hindsight(scene: Scene, trace: Trace, unfilled: Outcome) -> Outcome:
         slots_idle=idle,
     )
     steps, duration_s = observed(begins_s, trace.duration_s)
-    used_s = float(np.interp(duration_s, times_s, found.used_s))
+    offered_s = float(np.interp(duration_s, times_s, np.append(0.0, np.cumsum(idle * np.diff(times_s)))))
+    own_s = duration_s * (len(scene.slots) - scene.num_training_slots)
+    # The cluster's own prefill GPUs do their share of the work.
+    used_s = float(np.interp(duration_s, times_s, found.used_s)) * (1 - own_s / offered_s)
+    offered_s -= own_s
     whole_s = scene.num_training_slots * duration_s
     busy = sum(busy_s[:steps]) * scene.plan.cells
-    offered_s = float(np.interp(duration_s, times_s, np.append(0.0, np.cumsum(idle * np.diff(times_s)))))
     return replace(
         unfilled,
         name="oracle",
@@ -73,7 +76,8 @@ def _capacity(scene: Scene, until_s: float) -> tuple[Floats, Floats, list[float]
         begins_s.append(begin_s + step.length_s)
     times_s, inverse = np.unique(np.array([*opens, *closes]), return_inverse=True)
     change = np.bincount(inverse, weights=np.repeat([copies, -copies], [len(opens), len(closes)]))
-    return times_s, np.maximum(0.0, np.cumsum(change)[:-1]), begins_s, busy_s
+    own = len(scene.slots) - scene.num_training_slots
+    return times_s, own + np.maximum(0.0, np.cumsum(change)[:-1]), begins_s, busy_s
 
 
 def _least_work(scene: Scene, trace: Trace) -> tuple[Floats, Floats]:

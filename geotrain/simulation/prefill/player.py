@@ -118,14 +118,14 @@ class Player:
         self._spans: list[tuple[int, float, float, int, int]] = []
 
     def play(self, requests: Sequence[Request]) -> None:
-        """Until every request has ended, and training has been seen for as long as there were arrivals."""
+        """Until every request has ended, and training has been seen as long as there were arrivals, and for a step."""
         self._last_s = requests[-1].arrival_s
         for request in requests:
             self._at(request.arrival_s, partial(self._arrive, request))
         for slot, time_s in self._deaths:
             self._at(time_s, partial(self._kill, slot))
         self._at(self.training.end_s, self._roll)
-        while len(self.ends) < len(requests) or self.training.begin_s < self._last_s:
+        while len(self.ends) < len(requests) or self.training.begin_s < self._last_s or self.training.number == 0:
             now_s, _, happen = heapq.heappop(self._events)
             happen(now_s)
 

@@ -137,6 +137,10 @@ class Step:
         reduce = int(self._steps.board.problem.finish[0].sum()) * len(self._last_holds)
         return self.taken_s - self._in_seconds(reduce)
 
+    def update_s(self, slot: int) -> float:
+        """The optimizer's part of the slot's last position."""
+        return self._in_seconds(int(self._steps.board.problem.finish[1][slot % self._steps.num_stages]))
+
     def _in_seconds(self, ticks: int) -> float:
         return float(self._steps.board.problem.seconds(np.array(ticks))) * self._factor
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from geotrain.action import Action
 from geotrain.prefill.forecast import Forecast
-from geotrain.simulation.prefill.outcome import ALL_REDUCE, TrainingSpans
+from geotrain.simulation.prefill.outcome import ALL_REDUCE, OPTIMIZER, TrainingSpans
 from geotrain.simulation.prefill.steps import Step, Steps
 
 _KEPT_STEPS = 8
@@ -155,12 +155,18 @@ class Training:
     def _record(self, step: Step) -> None:
         for row, codes in enumerate(self._steps.orders.codes):
             actions = [Action.unpack(code) for code in codes.tolist()]
-            told = [(int(kind), stage, microbatch) for stage, kind, microbatch in actions]
-            told.append((ALL_REDUCE, row % self._steps.num_stages, 0))
-            for position, (start_s, end_s) in enumerate(zip(step.starts_s[row], step.ends_s[row], strict=True)):
-                start_s += self._holds_s.get((self.number, row, position), 0.0)
-                if end_s > start_s:
-                    self._spans.append((row, *told[position], self.begin_s + start_s, self.begin_s + end_s))
+            stage = row % self._steps.num_stages
+            told = [(int(action.kind), action.stage, action.microbatch) for action in actions]
+            told += [(ALL_REDUCE, stage, 0), (OPTIMIZER, stage, 0)]
+            held_s = [self._holds_s.get((self.number, row, position), 0.0) for position in range(len(told) - 1)]
+            starts = [start_s + held for start_s, held in zip(step.starts_s[row], held_s, strict=True)]
+            update_s = step.ends_s[row][-1] - step.update_s(row)
+            spans = zip(
+                told, [*starts, update_s], [*step.ends_s[row][:-1], update_s, step.ends_s[row][-1]], strict=True
+            )
+            for what, start_s, end_s in spans:
+                if end_s > start_s + _SAME_S:
+                    self._spans.append((row, *what, self.begin_s + start_s, self.begin_s + end_s))
 
     @property
     def spans(self) -> TrainingSpans:
