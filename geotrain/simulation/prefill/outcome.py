@@ -98,7 +98,7 @@ class Outcome:
     @property
     def goodput_rps(self) -> float:
         """Requests within the SLO, per second."""
-        return self.met / self.trace_s if self.trace_s else 0.0
+        return self.met / (self.trace_s or self.duration_s)
 
     @property
     def slo_attainment(self) -> float:
