@@ -54,7 +54,9 @@ def bubbles(timeline: Timeline, costs: Sequence[StageCost], memory_bytes: Sequen
         starts = np.append(actions.start_s[rows], timeline.reduce_start_s[stage])
         ends = np.append(actions.end_s[rows], timeline.update_end_s[stage])
         opens = np.append(ends[-1] - timeline.step_time_s, ends[:-1])
-        free = _free_bytes(actions.kind[rows], costs[stage :: timeline.num_stages], memory_bytes[stage])
+        free = _free_bytes(
+            actions.kind[rows], actions.stage[rows], costs, slice(stage, None, timeline.num_stages), memory_bytes[stage]
+        )
         found += [(slot, *rest) for rest in zip(range(len(starts)), opens, starts, free, strict=True)]
     slots, positions, opened, closed, left = (np.array(column) for column in zip(*found, strict=True))
     return Bubbles(
@@ -67,12 +69,19 @@ def bubbles(timeline: Timeline, costs: Sequence[StageCost], memory_bytes: Sequen
     )
 
 
-def _free_bytes(kinds: Ints, costs: Sequence[StageCost], memory_bytes: float) -> Floats:
-    """[position]: left before each of the slot's spans; a microbatch counts from its forward to its last gradient."""
-    memories = [cost.memory for cost in costs]
-    static = sum(memory.static_bytes for memory in memories)
-    workspace = max(memory.workspace_bytes for memory in memories)
-    last = Kind.W if (kinds == Kind.W).any() else Kind.B
-    change = (kinds == Kind.F).astype(np.int64) - (kinds == last)
-    held = np.concatenate(([0], np.cumsum(change))) * max(memory.activation_bytes for memory in memories)
+def _free_bytes(kinds: Ints, stages: Ints, costs: Sequence[StageCost], mine: slice, memory_bytes: float) -> Floats:
+    """[position]: left before each of the slot's spans; what recompute brings back is the work's own unless split."""
+    memories, split = [cost.memory for cost in costs], bool((kinds == Kind.W).any())
+    back = [memory.recomputed_bytes if split else 0.0 for memory in memories]
+    change = {
+        Kind.F: [memory.activation_bytes for memory in memories],
+        Kind.R: back,
+        Kind.B: [-memory.activation_bytes - again for memory, again in zip(memories, back, strict=True)],
+        Kind.W: [-memory.weight_grad_bytes for memory in memories],
+    }
+    change[Kind.F][-1] += back[-1]  # the last stage goes from F to I with all it has
+    change[Kind.I] = [gone - kept for gone, kept in zip(change[Kind.B], change[Kind.W], strict=True)]
+    held = np.append(0.0, np.cumsum(np.array([change[kind] for kind in Kind])[kinds, stages]))
+    static = sum(memory.static_bytes for memory in memories[mine])
+    workspace = max(memory.workspace_bytes - again for memory, again in zip(memories[mine], back[mine], strict=True))
     return np.asarray(memory_bytes - static - workspace - held, dtype=np.float64)

@@ -21,6 +21,10 @@ _MEMORY = 256
 """Promises that admission remembers the outcome of."""
 _REVIEW = 32
 """After so many it thinks again."""
+_MOST_MARGIN = 0.5
+"""Share of the SLO; who kept everybody out would learn nothing."""
+_FORGETTING = 0.5
+"""What is left of misses after a step in which few promises came due."""
 
 
 class Controller:
@@ -35,7 +39,7 @@ class Controller:
         self._queue = FairQueue()
         self._promised_s: dict[int, float] = {}
         self._late_s = np.zeros(_MEMORY)
-        self._kept = 0
+        self._kept = self._kept_before = 0
         self._margin_s = 0.0
         """What promises are made longer by, after those that were missed."""
         self.wake_s = math.inf
@@ -45,6 +49,10 @@ class Controller:
         """The step's beacon: all of its windows are known anew."""
         self._forecast.beacon(now_s)
         self._ledger.refresh()
+        if self._kept - self._kept_before < _REVIEW:
+            self._late_s *= _FORGETTING
+            self._margin_s *= _FORGETTING
+        self._kept_before = self._kept
 
     def arrive(self, request: Request, now_s: float) -> list[Command]:
         """A request: booked, queued or refused."""
@@ -71,13 +79,14 @@ class Controller:
         while len(self._queue):
             first = self._queue.first()
             offer = self._offer((first.request,), now_s)
-            if offer is None or offer.start_s > now_s + self._horizon_s:
-                self.wake_s = now_s + self._horizon_s if offer is None else offer.start_s - self._horizon_s
+            wake_s = now_s + self._horizon_s if offer is None else offer.start_s - self._horizon_s
+            if now_s < wake_s and now_s <= first.deadline_s:
+                self.wake_s = wake_s
                 break
             self._queue.take()
-            if offer.end_s + offer.hand_over_s > first.deadline_s:
-                self._promised_s.pop(first.request.id, None)
-                commands += self._elsewhere(first.request, now_s, offer.end_s - first.request.arrival_s)
+            end_s = math.inf if offer is None else offer.end_s + offer.hand_over_s
+            if offer is None or end_s > first.deadline_s:
+                commands += self._elsewhere(first.request, now_s, end_s - first.request.arrival_s)
                 continue
             batch = self._batch(first)
             together = offer if len(batch) == 1 else self._offer(batch, now_s)
@@ -110,6 +119,14 @@ class Controller:
                 commands.append(self._run((request,), offer))
         return void, commands
 
+    def give_up(self, now_s: float) -> tuple[list[Booking], list[Command]]:
+        """Bookings that are long overdue are void: their slots have no time for them. To be called now and then."""
+        void = self._ledger.overdue(now_s - self._settings.slo_s - self._settings.suspension_s, now_s)
+        requests = [request for booking in void for request in booking.requests]
+        for request in requests:
+            self._promised_s.pop(request.id, None)
+        return void, [Refuse(request, End.FAILED, "suspended too long") for request in requests]
+
     def cancel(self, request_id: int) -> bool:
         """The client is gone; True if the request was still waiting, False if it is booked or over."""
         return self._queue.remove(request_id) is not None and self._promised_s.pop(request_id, None) is not None
@@ -131,12 +148,13 @@ class Controller:
         ttft_s = offer.ttft_s(self._settings.time_quantile) + self._margin_s
         if not len(self._queue):
             return ttft_s
-        ahead_s = self._ledger.booked_s + self._queue.work_ahead_s(request)
+        ahead_s = self._ledger.booked_s + self._queue.work_ahead_s(request, offer.work_s)
         wait_s = ahead_s / self._ledger.rate if self._ledger.rate else math.inf
         return ttft_s - (offer.end_s - offer.now_s) + offer.work_s + wait_s
 
     def _elsewhere(self, request: Request, now_s: float, ttft_s: float) -> list[Command]:
         """Dedicated GPUs, if there are any in time; else come back when the queue should be short enough."""
+        self._promised_s.pop(request.id, None)
         offer = self._offer((request,), now_s, dedicated=True)
         waited_s = now_s - request.arrival_s
         if offer is not None and waited_s + offer.ttft_s(self._settings.time_quantile) <= self._settings.slo_s:
@@ -169,4 +187,5 @@ class Controller:
         self._kept += 1
         if self._kept % _REVIEW == 0:
             seen = self._late_s[: min(self._kept, _MEMORY)]
-            self._margin_s = max(0.0, float(np.quantile(seen, self._settings.time_quantile)))
+            late_s = float(np.quantile(seen, self._settings.time_quantile))
+            self._margin_s = min(_MOST_MARGIN * self._settings.slo_s, max(0.0, late_s))

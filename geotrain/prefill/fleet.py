@@ -140,7 +140,8 @@ def _grouped(
             "its slots there or the model's layers"
         )
     for wanted in [degree] if degree is not None else range(1, most + 1):
-        groups = [list(group) for group in np.array_split(order, max(1, len(order) // wanted))]
+        # Who would be one too many for the layers is left out, the busiest first.
+        groups = [group[-served.shape.layers :].tolist() for group in np.array_split(order, len(order) // wanted)]
         layers = [_shares(served.shape.layers, [slots[index].idle_s for index in group]) for group in groups]
         rooms = [
             _room_tokens([slots[index] for index in group], each, served, sharing, chunk_tokens)

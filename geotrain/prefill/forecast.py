@@ -7,14 +7,11 @@ all of its windows; and a notice that the producer of an input has begun says wh
 import numpy as np
 
 from geotrain.prefill.bubbles import Bubbles
+from geotrain.prefill.guard import Guard
 from geotrain.timeline import Floats
 
 _BLEND = 0.2
 """Weight of the last step in what is expected of the next."""
-_MEMORY = 128
-"""Ends of windows that a slot remembers."""
-_MOST_BACKOFF = 16.0
-_RECOVERY = 0.8
 
 
 class Forecast:
@@ -27,11 +24,8 @@ class Forecast:
         self.start_s, self.end_s = bubbles.start_s.copy(), bubbles.end_s.copy()
         self.lead_s = np.full(len(self.end_s), np.nan)
         """From the start of what a window's end waits for to that end; nan where nothing can be seen coming."""
-        self._fill, self._least_s, self._quantile = fill, guard_s, quantile
-        self._early_s = np.zeros((bubbles.num_slots, _MEMORY))
-        self._ended = np.zeros(bubbles.num_slots, dtype=np.int64)
-        self._backoff = np.ones(bubbles.num_slots)
-        self.guard_s = np.full(bubbles.num_slots, guard_s)
+        self._fill = fill
+        self._guard = Guard(bubbles.num_slots, least_s=guard_s, quantile=quantile)
         self._slot = np.repeat(np.arange(bubbles.num_slots), np.diff(bubbles.first))
         self.usable_end_s = self.end_s.copy()
         self.beacon(0.0)
@@ -39,8 +33,7 @@ class Forecast:
     def beacon(self, now_s: float) -> None:
         """A step has begun."""
         self.begin_s = now_s
-        drift_s = np.quantile(self._early_s, self._quantile, axis=1)
-        self.guard_s = np.maximum(self._least_s, drift_s) * self._backoff
+        self._guard.settle()
         filled = self.start_s + self._fill * (self.end_s - self.start_s)
         np.subtract(filled, self.guard_s[self._slot], out=self.usable_end_s)
 
@@ -66,12 +59,15 @@ class Forecast:
             return self.planned_end_s(window, begin_s)
         return lead_s + (silent_since_s if started_s is None else started_s)
 
+    @property
+    def guard_s(self) -> Floats:
+        """What each slot leaves free at the end of its windows."""
+        return self._guard.time_s
+
     def ended(self, slot: int, early_s: float) -> None:
         """A window ended so much sooner than was expected when last asked; later is negative."""
-        self._early_s[slot, self._ended[slot] % _MEMORY] = early_s
-        self._ended[slot] += 1
+        self._guard.ended(slot, early_s)
 
     def overran(self, slot: int, happened: bool) -> None:
         """Whether prefill was still there when training came back; a slot where that repeats keeps further away."""
-        factor = 2.0 if happened else _RECOVERY
-        self._backoff[slot] = min(_MOST_BACKOFF, max(1.0, self._backoff[slot] * factor))
+        self._guard.overran(slot, happened)

@@ -1,7 +1,7 @@
 """Who is booked where: frontiers of the slots, room on the instances, and the soonest end for whoever comes next."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,30 +9,15 @@ from geotrain.prefill.booking import Booking
 from geotrain.prefill.fleet import Kind, Slot
 from geotrain.prefill.forecast import Forecast
 from geotrain.prefill.placing import NOTHING, lay, place
-from geotrain.prefill.predictor import chunks
-from geotrain.prefill.prefixes import Prefixes
+from geotrain.prefill.pool import Pool, Work
 from geotrain.prefill.request import Request
 from geotrain.prefill.settings import Settings
-from geotrain.timeline import Floats, Ints
+from geotrain.timeline import Floats
 
 _FOREVER_S = 1e15
 
 
-@dataclass(slots=True, eq=False)
-class Pool:
-    """Instances that are alike, and what they hold at the moment."""
-
-    kind: Kind
-    room: Ints = field(init=False)
-    """[instance]: tokens whose keys and values still fit."""
-    prefixes: Prefixes = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.room = self.kind.room_tokens.copy()
-        self.prefixes = Prefixes(len(self.kind))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Offer:
     """The best place found for some requests."""
 
@@ -60,19 +45,17 @@ class Ledger:
         self, slots: Sequence[Slot], kinds: Mapping[str, Sequence[Kind]], forecast: Forecast, settings: Settings
     ) -> None:
         self._forecast, self._settings = forecast, settings
-        self.pools = {model: [Pool(kind) for kind in each] for model, each in kinds.items()}
+        self.pools = {model: [Pool(kind, settings.chunk_tokens) for kind in each] for model, each in kinds.items()}
+        self._largest = {m: max(int(pool.room.max()) for pool in pools) for m, pools in self.pools.items()}
         self._pool_of = {id(pool.kind): pool for pools in self.pools.values() for pool in pools}
         # Dedicated slots share a row behind the forecast's: one window without end.
         always = forecast.bubbles.num_slots
         self._rows = np.array([always if slot.dedicated else slot.row for slot in slots])
         self._first = np.append(forecast.bubbles.first, forecast.bubbles.first[-1] + 1)
-        in_bubbles = [pool.kind.slots.ravel() for pool in self._pool_of.values() if not pool.kind.like.dedicated]
-        self._shared = np.unique(np.concatenate(in_bubbles))
-        self._alive = np.ones(len(slots), dtype=np.bool_)
         self._frontier_s = np.zeros(len(slots))
-        self._slip_s = np.zeros(len(slots))
+        self._slip_s = [0.0] * len(slots)
         """By how much what was booked on a slot has turned out to be late."""
-        self._open: dict[int, tuple[Booking, Floats]] = {}
+        self._open: dict[int, tuple[Booking, list[float]]] = {}
         self._on_slot: list[set[int]] = [set() for _ in slots]
         self._made = 0
         self.booked_s = 0.0
@@ -86,36 +69,30 @@ class Ledger:
         self._end_s = np.append(forecast.usable_end_s, _FOREVER_S)
         so_far = np.append(0.0, np.cumsum(np.maximum(forecast.usable_end_s - forecast.start_s, 0.0)))
         idle = np.append(np.diff(so_far[forecast.bubbles.first]) / forecast.step_s, 1.0)
-        self.rate = float((idle[self._rows] * self._alive)[self._shared].sum())
+        pools = [pool for pool in self._pool_of.values() if not pool.kind.like.dedicated]
+        alive = np.unique(np.concatenate([pool.kind.slots[pool.room != NOTHING].ravel() for pool in pools]))
+        self.rate = float(idle[self._rows[alive]].sum())
         """Slot-seconds of bubbles per second."""
 
     def largest(self, model: str) -> int:
         """Tokens of the longest prompt that some instance could hold."""
-        return max(int(pool.kind.room_tokens.max()) for pool in self.pools[model])
+        return self._largest[model]
 
     def best(self, model: str, requests: tuple[Request, ...], now_s: float, *, dedicated: bool = False) -> Offer | None:
         """Where the requests, one or a batch, end soonest."""
         found: Offer | None = None
+        tokens, blocks = requests[0].input_tokens, requests[0].blocks
         for pool in self.pools[model]:
             if pool.kind.like.dedicated == dedicated:
-                found = self._sooner(found, pool, slice(None), requests, 0, now_s)
-                for instance, cached in pool.prefixes.longest(requests[0].blocks):
-                    found = self._sooner(found, pool, slice(instance, instance + 1), requests, cached, now_s)
+                work = pool.prompt(tokens, 0) if len(requests) == 1 else pool.batch(requests)
+                found = self._sooner(found, pool, slice(None), work, now_s)
+                for instance, cached in pool.prefixes.longest(blocks):
+                    work = pool.prompt(tokens, min(cached, tokens - 1))
+                    found = self._sooner(found, pool, slice(instance, instance + 1), work, now_s)
         return found
 
-    def _sooner(
-        self, found: Offer | None, pool: Pool, among: slice, requests: tuple[Request, ...], cached: int, now_s: float
-    ) -> Offer | None:
-        kind, most, forecast = pool.kind, self._settings.chunk_tokens, self._forecast
-        if len(requests) == 1:
-            tokens = requests[0].input_tokens
-            cached = min(cached, tokens - 1)
-            parts = [kind.time.seconds(new, old) for new, old in chunks(tokens - cached, cached, most)]
-        else:
-            tokens = sum(request.input_tokens for request in requests)
-            parts = [kind.time.batch([(request.input_tokens, 0) for request in requests])]
-        unit_s = np.array(parts) / kind.served.shape.layers
-        hop_s = kind.hop_s(min(tokens - cached, most))
+    def _sooner(self, found: Offer | None, pool: Pool, among: slice, work: Work, now_s: float) -> Offer | None:
+        kind, forecast = pool.kind, self._forecast
         until_s = now_s + self._settings.slo_s + self._settings.suspension_s
         instance, start_s, end_s = place(
             self._first,
@@ -128,26 +105,25 @@ class Ledger:
             kind.slots[among],
             kind.layers[among],
             pool.room[among],
-            tokens,
-            unit_s,
-            hop_s,
+            work.tokens,
+            work.unit_s,
+            work.hop_s,
             now_s,
             until_s,
         )
         if instance == NOTHING or (found is not None and end_s >= found.end_s):
             return found
-        work_s = sum(parts)
         return Offer(
             pool=pool,
             instance=(among.start or 0) + instance,
             now_s=now_s,
             start_s=start_s,
             end_s=end_s,
-            unit_s=unit_s,
-            hop_s=hop_s,
-            cached_tokens=cached,
-            work_s=work_s,
-            hand_over_s=kind.hand_over_s(tokens, work_s),
+            unit_s=work.unit_s,
+            hop_s=work.hop_s,
+            cached_tokens=work.cached_tokens,
+            work_s=work.total_s,
+            hand_over_s=work.hand_over_s,
         )
 
     def book(self, requests: tuple[Request, ...], offer: Offer) -> Booking:
@@ -184,7 +160,7 @@ class Ledger:
             hop_s=offer.hop_s,
             hand_over_s=offer.hand_over_s,
         )
-        self._open[booking.number] = booking, self._slip_s[slots]
+        self._open[booking.number] = booking, [self._slip_s[slot] for slot in booking.slots]
         for slot in booking.slots:
             self._on_slot[slot].add(booking.number)
         self._hold(booking, 1)
@@ -196,7 +172,7 @@ class Ledger:
         self._close(number)
         late_s = now_s - booking.end_s - booking.hand_over_s
         dry = False
-        for slot, slip_s in zip(booking.slots, slips_s.tolist(), strict=True):
+        for slot, slip_s in zip(booking.slots, slips_s, strict=True):
             # What is booked behind it moves by as much as it was later than its predecessors had been already.
             shift_s = slip_s + late_s - self._slip_s[slot]
             self._slip_s[slot] += shift_s
@@ -210,17 +186,23 @@ class Ledger:
 
     def lost(self, slot: int, now_s: float) -> list[Booking]:
         """The slot is gone, and with it its instances; what was booked on them is void."""
-        self._alive[slot] = False
-        void = [self._close(number) for number in sorted(self._on_slot[slot])]
         for pool in self._pool_of.values():
             for instance in np.flatnonzero((pool.kind.slots == slot).any(axis=1)).tolist():
                 pool.room[instance] = NOTHING
                 pool.prefixes.shrink(instance, 0)
-        for booking in void:
-            for other in booking.slots:
-                if not self._on_slot[other]:
-                    self._frontier_s[other] = now_s
         self.refresh()
+        return self._void(sorted(self._on_slot[slot]), now_s)
+
+    def overdue(self, arrived_s: float, now_s: float) -> list[Booking]:
+        """What is still open of who arrived before that time is void."""
+        late = [n for n, (booking, _) in self._open.items() if max(r.arrival_s for r in booking.requests) < arrived_s]
+        return self._void(late, now_s)
+
+    def _void(self, numbers: list[int], now_s: float) -> list[Booking]:
+        void = [self._close(number) for number in numbers]
+        for slot in {slot for booking in void for slot in booking.slots}:
+            if not self._on_slot[slot]:
+                self._frontier_s[slot] = now_s
         return void
 
     def _close(self, number: int) -> Booking:

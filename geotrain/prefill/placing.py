@@ -82,14 +82,26 @@ def place(
     best, best_start_s, best_end_s = NOTHING, np.inf, np.inf
     count, width = instances.shape
     at_s = np.empty(width)
-    total_s = unit_s.sum() * layers[0].sum() if count else 0.0
     if len(unit_s) * width <= _FEW:
+        rest_s, tried_s = unit_s[1:].sum(), np.full(len(first), np.inf)
         for i in range(count):
-            if room[i] < tokens or max(now_s, frontier[instances[i, 0]]) + total_s >= best_end_s:
+            # No sooner than the first chunk from any of the slots to the last, and then the others there.
+            free_s, least_s, after = now_s, now_s, 0
+            for q in range(width - 1, -1, -1):
+                after += layers[i, q]
+                free_s = max(now_s, frontier[instances[i, q]])
+                least_s = max(least_s, free_s + unit_s[0] * after)
+            if room[i] < tokens or least_s + rest_s * layers[i, width - 1] >= best_end_s:
                 continue
+            if width == 1:
+                # Who idles like somebody tried before, and is free no sooner, ends no sooner.
+                row = rows[instances[i, 0]]
+                if free_s >= tried_s[row]:
+                    continue
+                tried_s[row] = free_s
             began_s, ended_s = lay(
                 first, start_s, end_s, begin_s, step_s, rows, frontier, instances[i], layers[i], unit_s, hop_s, now_s,
-                until_s, at_s,
+                min(until_s, best_end_s), at_s,
             )  # fmt: skip
             if ended_s < best_end_s:
                 best, best_start_s, best_end_s = i, began_s, ended_s

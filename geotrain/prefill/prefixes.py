@@ -17,27 +17,29 @@ class Prefixes:
 
     def longest(self, blocks: Sequence[int]) -> list[tuple[int, int]]:
         """Some instances that hold the first blocks, and how many tokens of them; the longest first."""
-        found: list[tuple[int, int]] = []
-        holders: set[int] = set()
-        for number, block in enumerate(blocks):
-            there = self._where.get(block, set())
-            still = there & holders if number else there
-            if number:
-                found.extend((instance, number * BLOCK_TOKENS) for instance in sorted(holders - still))
-            holders = still
-            if not holders:
-                break
-        else:
-            found.extend((instance, len(blocks) * BLOCK_TOKENS) for instance in sorted(holders))
-        return found[: -_MOST_MATCHES - 1 : -1]
+        if not blocks or blocks[0] not in self._where:
+            return []
+        # Whoever holds a block holds those before it, which are forgotten later.
+        most = min(_MOST_MATCHES, len(self._where[blocks[0]]))
+        known = next((number for number, block in enumerate(blocks) if block not in self._where), len(blocks))
+        found: dict[int, int] = {}
+        for number in range(known, 0, -1):
+            for instance in self._where[blocks[number - 1]]:
+                found.setdefault(instance, number * BLOCK_TOKENS)
+                if len(found) == most:
+                    return list(found.items())
+        return list(found.items())
 
     def keep(self, instance: int, blocks: Sequence[int], room_tokens: int) -> None:
         """Remember them, as far as there is room."""
         kept = self._kept[instance]
-        for block in blocks:
-            kept[block] = None
-            kept.move_to_end(block)
-            self._where.setdefault(block, set()).add(instance)
+        # The first block last: without it the others are of no use, so it is the last to be forgotten.
+        for block in reversed(blocks):
+            if block in kept:
+                kept.move_to_end(block)
+            else:
+                kept[block] = None
+                self._where.setdefault(block, set()).add(instance)
         self.shrink(instance, room_tokens)
 
     def shrink(self, instance: int, room_tokens: int) -> None:

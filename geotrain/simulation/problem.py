@@ -220,11 +220,12 @@ class Problem:
         """
         slots, limits = len(self.plan.stages), []
         for slot, available in enumerate(self.available_bytes):
-            memories = [cost.memory for cost in self.costs[slot::slots]]
-            each = max(memory.activation_bytes for memory in memories)
-            spare = max(memory.recomputed_bytes for memory in memories) if split else 0.0
+            mine = [(stage, self.costs[stage].memory) for stage in range(slot, len(self.costs), slots)]
+            each = max(memory.activation_bytes for _, memory in mine)
+            # In the units that an action adds, rounded like those: what just fits must.
+            spare = max(self._units(stage, memory.recomputed_bytes) for stage, memory in mine) if split else 0
             kept = min(available, hold[slot] * each) if hold else available
-            limits.append(int((kept + spare) / each * _UNIT * (1 + 1e-9)) if each else _PLENTY)
+            limits.append(int(kept / each * _UNIT * (1 + 1e-9)) + spare if each else _PLENTY)
         return np.array(limits, dtype=np.int64)
 
     @cached_property

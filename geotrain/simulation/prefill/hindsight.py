@@ -1,9 +1,12 @@
 """What could have been done with the bubbles, had everything been known beforehand."""
 
 from dataclasses import replace
+from operator import sub
 
 import numpy as np
 
+from geotrain.prefill.fleet import Kind
+from geotrain.prefill.predictor import chunks
 from geotrain.prefill.request import BLOCK_TOKENS
 from geotrain.prefill.trace import Trace
 from geotrain.simulation.prefill.oracle import oracle
@@ -85,12 +88,19 @@ def _least_work(scene: Scene, trace: Trace) -> tuple[Floats, Floats]:
     seen: set[int] = set()
     work_s, shortest_s = [], []
     for request in trace.requests:
-        kind = scene.kinds[request.model or scene.models[0].name][0]
+        kinds = scene.kinds[request.model or scene.models[0].name]
         known = next((i for i, block in enumerate(request.blocks) if block not in seen), len(request.blocks))
         cached = min(known * BLOCK_TOKENS, request.input_tokens - 1)
         seen.update(request.blocks)
-        alone_s = kind.time.seconds(request.input_tokens - cached, cached)
-        batched = request.input_tokens < scene.settings.batch_tokens
-        work_s.append(alone_s - kind.time.fixed_s if batched else alone_s)
-        shortest_s.append(alone_s + kind.hand_over_s(request.input_tokens, alone_s))
+        new, batched = request.input_tokens - cached, request.input_tokens < scene.settings.batch_tokens
+        alone_s = [kind.time.seconds(new, cached) for kind in kinds]
+        saved_s = [kind.time.fixed_s if batched else 0.0 for kind in kinds]
+        work_s.append(min(map(sub, alone_s, saved_s)))
+        shortest_s.append(min(_shortest_s(scene, kind, new, cached) for kind in kinds))
     return np.array(work_s), np.array(shortest_s)
+
+
+def _shortest_s(scene: Scene, kind: Kind, new: int, cached: int) -> float:
+    """To the first token on an idle instance: its slots work at the same time, but not on the first chunk."""
+    parts = [kind.time.seconds(*part) for part in chunks(new, cached, scene.settings.chunk_tokens)]
+    return max(parts[0], sum(parts) / len(kind.slots[0])) + kind.hand_over_s(new + cached, sum(parts))

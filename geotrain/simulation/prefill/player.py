@@ -6,7 +6,7 @@ may know of the end of its window is `Sight`; what really happens is decided her
 
 import heapq
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +44,9 @@ class Policy(Protocol):
     def lost(self, slot: int, now_s: float) -> tuple[list[Booking], list[Command]]:
         """A slot died: what is void, what to do instead."""
 
+    def give_up(self, now_s: float) -> tuple[list[Booking], list[Command]]:
+        """What will never be done is void."""
+
 
 class Sight(Protocol):
     """What a worker knows of a window's end."""
@@ -66,6 +69,7 @@ class _Task:
     unit_s: float
     """As it really is."""
     ready: bool
+    begun: bool = False
 
 
 @dataclass(slots=True)
@@ -79,8 +83,8 @@ class _Worker:
     due_s: float = math.inf
     """When it will look again."""
     dead: bool = False
-    waiting_s: float = math.nan
-    """Since when it has tasks, but none that is ready, inside a window."""
+    idle: tuple[str, float, float, float] | None = None
+    """Why it is doing nothing, since when, from when on that is the guard, and until when."""
 
 
 class Player:
@@ -104,6 +108,10 @@ class Player:
         self._slots, self._policy, self._sight, self._ask = slots, policy, sight, ask
         self._pace, self._clock, self._deaths, self._progress = pace, clock, deaths, progress
         self._workers = [_Worker() for _ in slots]
+        self._on_row: dict[int, list[int]] = defaultdict(list)
+        for index, slot in enumerate(slots):
+            if not slot.dedicated:
+                self._on_row[slot.row].append(index)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._numbers = count()
         self._gone: set[int] = set()
@@ -113,7 +121,7 @@ class Player:
         """How every request ended: why, and when."""
         self.overruns = 0
         self.decision_s: list[float] = []
-        self.wasted_s = dict.fromkeys(("guard", "too short", "mispredicted", "waiting"), 0.0)
+        self._wasted: list[tuple[str, int, float, float]] = []
         self.reused_tokens = self.tokens = 0
         self._spans: list[tuple[int, float, float, int, int]] = []
 
@@ -168,20 +176,22 @@ class Player:
 
     def _kill(self, slot: int, now_s: float) -> None:
         self._workers[slot].dead = True
-        void, commands = self._policy.lost(slot, now_s)
+        self._drop(*self._policy.lost(slot, now_s), now_s)
+
+    def _drop(self, void: list[Booking], commands: list[Command], now_s: float) -> None:
         self._gone |= {booking.number for booking in void}
-        for worker in self._workers:
+        for worker in self._workers if void else ():
             worker.tasks = deque(task for task in worker.tasks if task.booking.number not in self._gone)
         self._obey(commands, now_s)
 
     def _roll(self, now_s: float) -> None:
-        """The step is over, unless it was held up meanwhile."""
-        if now_s < self.training.end_s:
-            self._at(self.training.end_s, self._roll)
+        """The step is over, unless its end has moved meanwhile."""
+        if now_s != self.training.end_s:
             return
         self.training.roll()
         self._at(self.training.end_s, self._roll)
         self._policy.step_began(now_s)
+        self._drop(*self._policy.give_up(now_s), now_s)
         self._decide(lambda: self._policy.advance(now_s), now_s)
         if self._progress is not None:
             self._progress(min(1.0, now_s / self._last_s) if self._last_s else 1.0)
@@ -239,10 +249,11 @@ class Player:
             return
         worker.due_s = math.inf
         self._settle(worker, now_s)
+        self._account(slot, now_s)
         if worker.dead:
             return
         if self._slots[slot].dedicated:
-            task = self._next_task(slot, now_s, now_s)
+            task = self._next_task(slot, now_s, math.inf)
             if task is not None:
                 self._piece(slot, task, task.units, now_s)
             return
@@ -250,8 +261,8 @@ class Player:
         if view.wanted_s <= now_s:
             self._poke(slot, view.back_s)
             return
-        task = self._next_task(slot, now_s, view.open_s)
-        units = 0 if task is None else self._fitting(task, view)
+        task = self._next_task(slot, now_s, view.wanted_s)
+        units = 0 if task is None else self._fitting(worker, task, view)
         if task is None or units == 0:
             # Without tasks nobody needs to look, unless free slots are asked for.
             if worker.tasks or self._ask is not None:
@@ -259,8 +270,21 @@ class Player:
             return
         self._piece(slot, task, units, now_s)
         if worker.until_s > view.wanted_s:
-            self.overruns += 1
-            self.training.hold(view, worker.until_s - view.wanted_s)
+            self._overrun(slot, view)
+
+    def _overrun(self, slot: int, view: View) -> None:
+        """A piece is in training's way; if training comes sooner to other slots therefore, maybe there too."""
+        self.overruns += 1
+        end_s = self.training.end_s
+        sooner = self.training.hold(view, self._workers[slot].until_s - view.wanted_s)
+        if self.training.end_s != end_s:
+            self._at(self.training.end_s, self._roll)
+        for other in (other for row in sooner for other in self._on_row[row]):
+            worker = self._workers[other]
+            if worker.task is not None and worker.until_s > view.now_s:
+                there = self.training.view(self._slots[other].row, view.now_s)
+                if worker.until_s > there.wanted_s + self.training.late_s(there) + _LITTLE:
+                    self._overrun(other, there)
 
     def _settle(self, worker: _Worker, now_s: float) -> None:
         """What the worker was doing is done."""
@@ -268,11 +292,22 @@ class Player:
         if task is None or task.booking.number in self._gone:
             return
         task.units -= worker.units
+        task.begun = True
         if task.units == 0:
             worker.tasks.remove(task)
             self._finish(task, now_s)
 
-    def _next_task(self, slot: int, now_s: float, open_s: float) -> _Task | None:
+    def _account(self, slot: int, now_s: float) -> None:
+        """What the worker has left unused since it last looked."""
+        worker = self._workers[slot]
+        if worker.idle is not None:
+            reason, since_s, guard_s, until_s = worker.idle
+            until_s = min(now_s, until_s)
+            guard_s = min(guard_s, until_s)
+            self._wasted += [(reason, slot, since_s, guard_s), ("guard", slot, guard_s, until_s)]
+            worker.idle = None
+
+    def _next_task(self, slot: int, now_s: float, wanted_s: float) -> _Task | None:
         """The first that is ready."""
         worker = self._workers[slot]
         if not worker.tasks and self._ask is not None:
@@ -280,25 +315,23 @@ class Player:
             self._decide(lambda: ask(slot, now_s), now_s)
             worker.due_s = math.inf  # it is looking already
         task = next((task for task in worker.tasks if task.ready), None)
-        if not math.isnan(worker.waiting_s):
-            self.wasted_s["waiting"] += max(0.0, now_s - max(worker.waiting_s, open_s))
-        worker.waiting_s = now_s if worker.tasks and task is None else math.nan
+        if worker.tasks and task is None:
+            worker.idle = "waiting", now_s, wanted_s, wanted_s
         return task
 
-    def _fitting(self, task: _Task, view: View) -> int:
+    def _fitting(self, worker: _Worker, task: _Task, view: View) -> int:
         """Units of the task to run now: each is begun only if it should end in time, the last may be in training's way.
 
         The first is judged by the predicted time, the others by what the first one took.
         """
-        unit_s, now_s = task.booking.unit_s[task.chunk], view.now_s
+        unit_s, now_s = task.unit_s if task.begun else task.booking.unit_s[task.chunk], view.now_s
         end_s = self._sight.end_s(view, unit_s)
         self.training.count_on(view, end_s + self._sight.guard_s(view))
         after_one = (end_s - now_s - unit_s) / task.unit_s + _LITTLE
         if after_one < 0:
-            left_s = view.wanted_s - now_s
-            guard_s = min(left_s, self._sight.guard_s(view))
-            self.wasted_s["guard"] += guard_s
-            self.wasted_s["too short" if left_s - guard_s <= unit_s else "mispredicted"] += left_s - guard_s
+            guard_s = max(now_s, view.wanted_s - self._sight.guard_s(view))
+            reason = "too short" if guard_s - now_s <= unit_s else "mispredicted"
+            worker.idle = reason, now_s, guard_s, view.wanted_s
             return 0
         units = task.units if after_one >= task.units else 1 + math.floor(after_one)
         until_wanted = max(1, math.ceil((view.wanted_s - now_s) / task.unit_s - _LITTLE))
@@ -311,6 +344,14 @@ class Player:
         new_tokens = booking.tokens - booking.cached_tokens
         self._spans.append((slot, now_s, worker.until_s, booking.requests[0].id, new_tokens))
         self._poke(slot, worker.until_s)
+
+    def wasted_s(self, num_slots: int, until_s: float) -> dict[str, float]:
+        """By reason, on the first slots up to then."""
+        wasted = dict.fromkeys(("guard", "too short", "mispredicted", "waiting"), 0.0)
+        for reason, slot, start_s, end_s in self._wasted:
+            if slot < num_slots:
+                wasted[reason] += max(0.0, min(end_s, until_s) - start_s)
+        return wasted
 
     @property
     def spans(self) -> Spans:

@@ -122,11 +122,18 @@ class Reactive:
     def lost(self, slot: int, now_s: float) -> tuple[list[Booking], list[Command]]:
         """What was there is lost."""
         self._dead.add(slot)
-        void = [booking for booking in self._open.values() if slot in booking.slots]
+        return self._void([booking for booking in self._open.values() if slot in booking.slots], "slot lost")
+
+    def give_up(self, now_s: float) -> tuple[list[Booking], list[Command]]:
+        """What was begun in a bubble that never came again."""
+        since_s = now_s - self._settings.slo_s - self._settings.suspension_s
+        late = [booking for booking in self._open.values() if booking.requests[0].arrival_s < since_s]
+        return self._void(late, "suspended too long")
+
+    def _void(self, void: list[Booking], reason: str) -> tuple[list[Booking], list[Command]]:
         for booking in void:
             del self._open[booking.number]
-        failed = [Refuse(request, End.FAILED, "slot lost") for booking in void for request in booking.requests]
-        return void, list(failed)
+        return void, [Refuse(request, End.FAILED, reason) for booking in void for request in booking.requests]
 
     def _booking(self, request: Request, kind: Kind, instance: int, now_s: float) -> Booking | None:
         tokens = request.input_tokens

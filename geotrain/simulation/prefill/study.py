@@ -125,7 +125,8 @@ def _outcome(name: str, scene: Scene, trace: Trace, player: Player, slots: Seque
     inside = np.maximum(0.0, np.minimum(spans.end_s, duration_s) - spans.start_s)
     used_s = float(inside[spans.slot < num_slots].sum())
     offered_s = whole_s - taken_s
-    wasted_s = player.wasted_s | {"no work": max(0.0, offered_s - used_s - sum(player.wasted_s.values()))}
+    wasted_s = player.wasted_s(num_slots, duration_s)
+    wasted_s["no work"] = max(0.0, offered_s - used_s - sum(wasted_s.values()))
     ended = [(request, *player.ends[request.id]) for request in trace.requests]
     ttft_s = np.array([at_s - request.arrival_s for request, end, _, at_s in ended if end == End.DONE])
     number = Counter(end for _, end, _, _ in ended)

@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_right
 from dataclasses import dataclass
+from operator import lt
 
 import numpy as np
 
@@ -112,14 +113,24 @@ class Training:
         if view.started_s is not None or not view.seen_coming:
             self._expected_s[view.number, view.row, view.position] = end_s
 
-    def hold(self, view: View, delay_s: float) -> None:
-        """Prefill is still there when training wants the slot back."""
+    def late_s(self, view: View) -> float:
+        """How long after it wanted the slot training gets it, as things stand."""
+        return self._holds_s.get((view.number, view.row, view.position), 0.0)
+
+    def hold(self, view: View, delay_s: float) -> list[int]:
+        """Prefill is still there when training wants the slot back. Gives the rows that training now wants sooner.
+
+        There are such: when one is late for a link that is used in turns, another's turn may come first.
+        """
         self._forecast.overran(view.row, True)
-        key = view.number, view.row, view.position
-        if delay_s > self._holds_s.get(key, 0.0):
-            self._holds_s[key] = delay_s
-            step = self._step if view.number == self.number else self._next
-            step.hold(view.row, view.position, delay_s)
+        if delay_s <= self.late_s(view):
+            return []
+        self._holds_s[view.number, view.row, view.position] = delay_s
+        step = self._step if view.number == self.number else self._next
+        starts_s, end_s = step.starts_s, self.end_s
+        step.hold(view.row, view.position, delay_s)
+        rows = range(self._steps.num_slots)
+        return [row for row in rows if self.end_s < end_s or any(map(lt, step.starts_s[row], starts_s[row]))]
 
     def roll(self) -> None:
         """The step is over; the next one begins."""
