@@ -1,0 +1,223 @@
+"""Prefill in the bubbles: the published operating point, jitter, first tokens, other ways of filling, the controller.
+
+Four data centers at 40 ms, one stage of each pipeline in each, four pipelines; Llama 3.1 8B beside GPT-B-like stages
+with 3 microbatches and GPT-A-like ones with 6: that makes Atlas alone about 45% busy. Traces come from the folder that
+GEOTRAIN_TRACES names; those that are not there are made up.
+
+    python -m benchmarks.prefill               all; about three minutes
+    python -m benchmarks.prefill ttft rivals   some of: controller, published, jitter, ttft, rivals
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.controller import Drive
+from benchmarks.measurement import Measurement
+from geotrain.plan import Plan
+from geotrain.prefill.settings import Settings
+from geotrain.prefill.trace import Trace, find_trace
+from geotrain.simulation import Jitter
+from geotrain.simulation.prefill.outcome import Study
+from geotrain.simulation.prefill.scene import Scene, saturating_rps
+from geotrain.simulation.prefill.study import study
+from geotrain.simulation.prefill.weather import Weather
+from geotrain.workload import MODELS
+
+DATACENTERS = ("east", "south", "west", "north")
+SATURATING = 1.5
+CONVERSATION = "azure-conversation"
+SLO_S = {CONVERSATION: 2.0, "azure-code": 2.0, "mooncake-conversation": 30.0}
+JITTERS = {
+    "2% of the step": Jitter(compute=0, wan=0, step=0.02),
+    "2% of every action and transfer": Jitter(compute=0.02, wan=0.02),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stages:
+    """Training whose bubbles are filled."""
+
+    model: str
+    forward_s: float
+    boundary_bytes: int
+    microbatches: int
+
+
+GPT_A = Stages(model="gpt-a", forward_s=0.0135, boundary_bytes=4096 * 4096 * 2, microbatches=6)
+GPT_B = Stages(model="gpt-b", forward_s=0.075, boundary_bytes=6144 * 8192 * 2, microbatches=3)
+
+
+def plan(stages: Stages, *, per_dc: int = 1, pipelines: int = 4, cells: int = 1) -> Plan:
+    """Atlas over the four data centers."""
+    fabric = {"rate": "100 Gbit/s", "latency": "10 us"}
+    profile = {
+        "stage": {
+            "forward_s": stages.forward_s,
+            "recompute_s": stages.forward_s,
+            "backward_s": 2 * stages.forward_s,
+            "weight_grad_s": stages.forward_s,
+        },
+        "boundary_bytes": stages.boundary_bytes,
+        "gradient_bytes": 0,
+        "optimizer_s": 0,
+    }
+    content = {
+        "cluster": {
+            "datacenters": [{"name": n, "nodes": 512, "gpu": "a100-80gb", "fabric": fabric} for n in DATACENTERS],
+            "wan": {"default": {"rtt": "40 ms", "pair_cap": "5 Gbit/s", "tcp_window": "1.465 MB"}},
+        },
+        "job": {
+            "model": {"name": stages.model, "layers": 4 * per_dc},
+            "microbatches": stages.microbatches,
+            "profile": profile,
+        },
+        "stages": [{"dc": dc, "layers": 1} for dc in DATACENTERS for _ in range(per_dc)],
+        "pipelines_per_cell": pipelines,
+        "cells": cells,
+        "schedule": "atlas",
+    }
+    return Plan.parse(content, source=Path("benchmark"))
+
+
+@cache
+def trace(name: str) -> Trace:
+    """The real one, or one like it."""
+    folder = os.environ.get("GEOTRAIN_TRACES")
+    return find_trace(Path(folder) if folder else None, name)
+
+
+def loaded(scene: Scene, name: str, load: float, duration_s: float) -> Trace:
+    """The trace at that multiple of what the bubbles can take."""
+    rate_rps = saturating_rps(scene, trace(name)) / SATURATING * load
+    return trace(name).at_rate(rate_rps).repeated(duration_s)
+
+
+@cache
+def played(
+    stages: Stages,
+    *,
+    load: float = SATURATING,
+    duration_s: float = 120.0,
+    name: str = CONVERSATION,
+    jitter: Jitter | None = None,
+    rivals: bool = False,
+) -> Study:
+    """One plan and one trace."""
+    settings, weather = Settings(slo_s=SLO_S[name]), Weather(jitter=jitter)
+    scene = Scene(plan=plan(stages), models=(MODELS["llama-3.1-8b"],), settings=settings, weather=weather)
+    return study(scene, loaded(scene, name, load, duration_s), rivals=rivals)
+
+
+def controller() -> Iterator[Measurement]:
+    """A thousand slots: time per decision, and memory after ten times as many requests."""
+    busy = Stages(model="gpt-b", forward_s=0.075, boundary_bytes=6144 * 8192 * 2, microbatches=8)
+    large, small = (plan(busy, per_dc=2, pipelines=5, cells=cells) for cells in (25, 1))
+
+    def scene(name: str, degree: int, of: Plan = large) -> Scene:
+        settings = Settings(degree=degree, slo_s=SLO_S[name])
+        return Scene(plan=of, models=(MODELS["llama-3.1-8b"],), settings=settings)
+
+    for name, rates in ((CONVERSATION, {"1,000/s": None, "half load": 0.5, "saturated": SATURATING}),
+                        ("mooncake-conversation", {"half load": 0.5, "saturated": SATURATING})):  # fmt: skip
+        for degree in (1, 4):
+            for words, load in rates.items():
+                where = scene(name, degree)
+                duration_s = 2.5 * SLO_S[name] if load == SATURATING else 10.0
+                arrivals = (
+                    trace(name).at_rate(1000).repeated(duration_s)
+                    if load is None
+                    else loaded(where, name, load, duration_s)
+                )
+                Drive(where).play(arrivals.requests[:200])
+                drive = Drive(where)
+                drive.play(arrivals.requests)
+                title = f"{name}, degree {degree}, {words}"
+                yield Measurement(name=f"{title}: decision", value=drive.mean_s * 1e6, unit="us", target=100)
+                p99_s = float(np.quantile(drive.decision_s, 0.99))
+                yield Measurement(name="  p99", value=p99_s * 1e3, unit="ms", target=1)
+    for name, of in ((CONVERSATION, large), ("mooncake-conversation", small)):
+        where = scene(name, 1, of)
+        arrivals = loaded(where, name, SATURATING, 1e6 / saturating_rps(where, trace(name)))
+        drive = Drive(where)
+        drive.play(arrivals.requests[:10_000])
+        before_bytes = drive.held_bytes
+        drive.play(arrivals.requests[10_000:100_000])
+        yield Measurement(name=f"{name}: memory after 10,000", value=before_bytes / 1e6, unit="MB")
+        growth = drive.held_bytes / before_bytes
+        yield Measurement(name=f"  after {drive.arrived:,} over that", value=growth, unit="x", target=1.1)
+
+
+def published() -> Iterator[Measurement]:
+    """Utilization without and with saturating prefill."""
+    for stages, target in ((GPT_B, 0.94), (GPT_A, None)):
+        ours = played(stages).ours
+        yield Measurement(
+            name=f"{stages.model}: Atlas alone, GPU utilization", value=ours.training_utilization, unit=""
+        )
+        filled = ours.gpu_utilization
+        yield Measurement(name="  with prefill", value=filled, unit="", target=target, more_is_better=True)
+
+
+def jitter() -> Iterator[Measurement]:
+    """What prefill costs training that varies, and what that costs prefill."""
+    for stages, duration_s in ((GPT_B, 240.0), (GPT_A, 120.0)):
+        calm = played(stages).ours.gpu_utilization
+        for words, luck in JITTERS.items():
+            ours = played(stages, jitter=luck, duration_s=duration_s).ours
+            slower, late = float(ours.slowdown.mean()), float(np.quantile(ours.slowdown, 0.99))
+            name = f"{stages.model}, {words}: slowdown"
+            yield Measurement(name=name, value=slower, unit="", target=0.005)
+            yield Measurement(name=f"  p99 of {len(ours.slowdown)} steps", value=late, unit="", target=0.02)
+            yield Measurement(name="  utilization lost", value=calm - ours.gpu_utilization, unit="", target=0.03)
+
+
+def ttft() -> Iterator[Measurement]:
+    """Time to first token at half load, against GPUs that do nothing else."""
+    for stages in (GPT_B, GPT_A):
+        seen = played(stages, load=0.5)
+        for quantile, words, target in ((0.5, "p50", 1.1), (0.99, "p99", 1.5)):
+            ours_s, theirs_s = seen.ours.ttft(quantile), seen.dedicated.ttft(quantile)
+            name = f"{stages.model}: time to first token over dedicated, {words}"
+            yield Measurement(name=name, value=ours_s / theirs_s, unit="x", target=target)
+            yield Measurement(name="  itself", value=ours_s, unit="s")
+
+
+def rivals() -> Iterator[Measurement]:
+    """Goodput over that of other ways of filling."""
+    over: dict[str, list[float]] = {"reactive": [], "fixed": [], "oracle": []}
+    for stages in (GPT_B, GPT_A):
+        for name, slo_s in SLO_S.items():
+            for load in (0.5, 1.0, 1.5):
+                seen = played(stages, load=load, duration_s=max(30.0, 5 * slo_s), name=name, rivals=True)
+                for other, ratios in over.items():
+                    ratios.append(seen.ours.goodput_rps / seen.baselines[other].goodput_rps)
+                shown = ", ".join(f"{other} {ratios[-1]:.3f}" for other, ratios in over.items())
+                print(f"{stages.model}, {name}, load {load:g}: goodput over {shown}", flush=True)
+    for other in ("reactive", "fixed"):
+        name, least = f"goodput over {other}, {len(over[other])} cases", min(over[other])
+        yield Measurement(name=f"{name}, least", value=least, unit="x", target=1, more_is_better=True)
+        yield Measurement(name="  median", value=median(over[other]), unit="x")
+    best = max(over["oracle"])
+    yield Measurement(name="goodput over the oracle, best", value=best, unit="x", target=0.95, more_is_better=True)
+    yield Measurement(name="  median", value=median(over["oracle"]), unit="x")
+
+
+PARTS = {part.__name__: part for part in (controller, published, jitter, ttft, rivals)}
+
+
+def run(*names: str) -> Iterator[Measurement]:
+    """All parts, or those named."""
+    for name in names or PARTS:
+        yield from PARTS[name]()
+
+
+if __name__ == "__main__":
+    for figure in run(*sys.argv[1:]):
+        print(f"{figure.name:75} {figure.value:.4g} {figure.unit} {'' if figure.met else 'MISSED'}", flush=True)
