@@ -8,7 +8,8 @@ demo: $(READY) ## simulate and compare the built-in example
 	@$(BIN)/geotrain demo
 
 test: $(READY) ## run all tests
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -m "not alone" --numprocesses 2 --dist loadfile --no-loadscope-reorder --timeout 120
+	@$(BIN)/python -m pytest -q -m alone
 
 check: $(READY) ## format, lint, types, direction of imports
 	@$(BIN)/ruff format --check --quiet .

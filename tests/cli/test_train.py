@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,45 +11,64 @@ import yaml
 
 from tests.training.plans import plan
 
+Refused = Callable[..., str]
+WORLD = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
 
-def refused(tmp_path: Path, *words: str, environment: dict[str, str] | None = None, **choices: object) -> str:
-    """The sentence with which `geotrain train` refuses."""
-    file = tmp_path / "plan.yaml"
+
+def written(directory: Path, **choices: object) -> Path:
+    """A plan for two data centers."""
+    file = directory / "plan.yaml"
     file.write_text(yaml.safe_dump(plan(["east", "south"], **choices).dump()))  # type: ignore[arg-type]
-    command = [sys.executable, "-m", "geotrain", "train", str(file), "--out", str(tmp_path / "run"), *words]
+    return file
+
+
+@pytest.fixture
+def refused(geotrain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Refused:
+    """The sentence with which `geotrain train` refuses."""
+    monkeypatch.setattr("os._exit", sys.exit)
+
+    def refuse(*words: str, world_size: int | None = None, **choices: object) -> str:
+        for name, value in () if world_size is None else {**WORLD, "WORLD_SIZE": str(world_size)}.items():
+            monkeypatch.setenv(name, value)
+        answer = geotrain("train", written(tmp_path, **choices), "--out", tmp_path / "run", *words)
+        assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
+        return str(answer.err)
+
+    return refuse
+
+
+def test_keys_or_insecure(refused: Refused):
+    assert "give either --keys DIR" in refused("--dc", "east")
+
+
+def test_data_is_needed(refused: Refused):
+    assert "needs a data set: --data DIR" in refused("--dc", "east", "--insecure")
+
+
+def test_data_must_be_there(tmp_path: Path):
+    words = ["--dc", "east", "--insecure", "--data", str(tmp_path / "nothing"), "--out", str(tmp_path / "run")]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=50, env={**os.environ, **(environment or {})}
+        [sys.executable, "-m", "geotrain", "train", str(written(tmp_path)), *words],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        env={**os.environ, **WORLD, "WORLD_SIZE": "1"},
     )
-    assert done.returncode == 2, done.stderr
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
-    return lines[0]
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "nothing" in done.stderr and "tokens.json" in done.stderr
 
 
-def test_keys_or_insecure(tmp_path: Path):
-    assert "give either --keys DIR" in refused(tmp_path, "--dc", "east")
-
-
-def test_data_is_needed_and_must_be_there(tmp_path: Path):
-    assert "needs a data set: --data DIR" in refused(tmp_path, "--dc", "east", "--insecure")
-    world = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
-    words = ("--dc", "east", "--insecure", "--data", str(tmp_path / "nothing"))
-    sentence = refused(tmp_path, *words, environment=world)
-    assert "nothing" in sentence and "tokens.json" in sentence
-
-
-def test_a_world_that_is_not_the_plans(tmp_path: Path):
-    world = {"RANK": "0", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29512"}
+def test_a_world_that_is_not_the_plans(refused: Refused, tmp_path: Path):
     words = ("--insecure", "--data", str(tmp_path))
+    assert "'north' has no part in this plan, only east, south have" in refused("--dc", "north", *words)
     assert "'east' was started with 3 processes, and the plan needs 1 there" in refused(
-        tmp_path, "--dc", "east", *words, environment=world
+        "--dc", "east", *words, world_size=3
     )
-    assert "'north' has no part in this plan, only east, south have" in refused(tmp_path, "--dc", "north", *words)
 
 
-def test_what_can_be_simulated_but_not_run(tmp_path: Path):
+def test_what_can_be_simulated_but_not_run(refused: Refused, tmp_path: Path):
     words = ("--dc", "east", "--insecure", "--data", str(tmp_path))
-    assert "recompute is 'layerwise'" in refused(tmp_path, *words, job={"recompute": "layerwise"})
+    assert "recompute is 'layerwise'" in refused(*words, job={"recompute": "layerwise"})
 
 
 @pytest.mark.parametrize(
@@ -59,5 +79,5 @@ def test_what_can_be_simulated_but_not_run(tmp_path: Path):
         (("--steps", "0"), "steps: 0 must be at least 1"),
     ],
 )
-def test_options_that_make_no_sense(tmp_path: Path, option: tuple[str, ...], sentence: str):
-    assert sentence in refused(tmp_path, "--dc", "east", "--insecure", "--data", str(tmp_path), *option)
+def test_options_that_make_no_sense(refused: Refused, tmp_path: Path, option: tuple[str, ...], sentence: str):
+    assert sentence in refused("--dc", "east", "--insecure", "--data", str(tmp_path), *option)

@@ -16,7 +16,7 @@ from geotrain.testbed.record import started
 from tests.testbed.clusters import cluster
 from tests.testbed.traffic import Stream, round_trip_s
 
-pytestmark = pytest.mark.usefixtures("namespaces")
+pytestmark = [pytest.mark.usefixtures("namespaces"), pytest.mark.alone]
 
 WINDOW = 1e6
 CAP = 50e6

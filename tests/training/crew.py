@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import queue
 import socket
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from geotrain.plan import Plan
 from geotrain.training.layout import Layout
 from geotrain.training.options import Options
 from geotrain.training.report import StepReport
+from tests.training.forked import CONTEXT
 
 _DEADLINE_S = 50.0
 
@@ -25,11 +27,10 @@ class Crew:
     """As many processes as the largest plan needs."""
 
     def __init__(self, size: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._orders = [context.Queue() for _ in range(size)]
-        self._answers: Any = context.Queue()
+        self._orders = [CONTEXT.Queue() for _ in range(size)]
+        self._answers: Any = CONTEXT.Queue()
         self._processes = [
-            context.Process(target=_work, args=(number, orders, self._answers), daemon=True)
+            CONTEXT.Process(target=_work, args=(number, orders, self._answers), daemon=True)
             for number, orders in enumerate(self._orders)
         ]
         for process in self._processes:
@@ -96,12 +97,21 @@ class _Watch:
         pass
 
 
+def _end_with_parent() -> None:
+    """Without this, processes of a killed pytest would wait for orders for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _work(number: int, orders: Any, answers: Any) -> None:
     import torch
 
     from geotrain.training.trainer import train
 
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
         content, options, environment = orders.get()
         os.environ.update(environment)

@@ -21,6 +21,7 @@ def test_the_prediction_is_the_simulators():
     assert [dc.name for dc in bench.cluster.datacenters] == ["east", "south"]
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(120)
 def test_all_ways_are_measured_or_say_why_not():
     require_namespaces()

@@ -110,6 +110,7 @@ def test_a_client_that_misbehaves_is_sent_away_and_the_next_is_served():
     assert said[0].startswith("evil: the peer asks for something that no probe asks for")
 
 
+@pytest.mark.alone
 def test_the_figures_of_an_emulated_wan_are_found():
     require_namespaces()
     # A quarter of the cap for one connection, and rates that a busy machine still keeps up with.

@@ -1,6 +1,5 @@
 """Functions in processes of their own, forked from one that has torch loaded already."""
 
-import multiprocessing as mp
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -9,8 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-_CONTEXT = mp.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["geotrain.training.checkpoint"])
+from tests.training.forked import CONTEXT
 
 
 def in_process(work: Callable[..., Any], *args: Any) -> tuple[int | None, Any]:
@@ -28,8 +26,8 @@ def in_world(work: Callable[..., Any], directory: Path, size: int, *args: Any) -
 def _run(jobs: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> list[tuple[int | None, Any]]:
     started = []
     for work, args in jobs:
-        receiver, sender = _CONTEXT.Pipe(duplex=False)
-        process = _CONTEXT.Process(target=_tell, args=(sender, work, args), daemon=True)
+        receiver, sender = CONTEXT.Pipe(duplex=False)
+        process = CONTEXT.Process(target=_tell, args=(sender, work, args), daemon=True)
         process.start()
         sender.close()
         started.append((process, receiver))

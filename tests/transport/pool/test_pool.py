@@ -77,6 +77,7 @@ def test_a_member_is_not_its_own_peer():
         Pool(member=1, lan={1: one}, wan=other, job=JOB)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("size_bytes", [4_000_000, 12_000_000])
 def test_three_pairs_are_three_times_as_fast(size_bytes: int):
     rate, delay_s = 12e6, 0.02
@@ -94,6 +95,7 @@ def test_three_pairs_are_three_times_as_fast(size_bytes: int):
     assert min(took_s) / possible_s <= 1.15
 
 
+@pytest.mark.alone
 def test_the_pipe_stays_full_between_turns_and_turns_are_in_order():
     rate, delay_s, size_bytes = 12e6, 0.02, 1_500_000
     possible_s = 6 * size_bytes / (3 * rate) + delay_s
