@@ -100,12 +100,10 @@ def _directory(model: Path) -> Path:
 
 def pieces(tokenizer: Tokenizer, before: Sequence[int], tokens: Iterable[int]) -> Iterator[str]:
     """The text of tokens as they come, in whole characters; `before` says what they follow on."""
-    context, fresh = list(before), list[int]()
+    from geotrain.tokens.detokenizer import Detokenizer
+
+    words = Detokenizer(tokenizer, before)
     for token in tokens:
-        fresh.append(token)
-        text = tokenizer.decode(context + fresh)
-        # A character may take several tokens; until it is complete, a replacement stands for it.
-        if not text.endswith("\ufffd"):
-            yield text[len(tokenizer.decode(context)) :]
-            context, fresh = fresh, []
-    yield tokenizer.decode(context + fresh)[len(tokenizer.decode(context)) :]
+        if text := words.add(token):
+            yield text
+    yield words.rest()

@@ -1,13 +1,19 @@
 """`geotrain train`: one process of a training run."""
 
+from __future__ import annotations
+
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from geotrain.cli._output import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from geotrain.training.idling import Listener
 
 
 def command(
@@ -53,6 +59,12 @@ def command(
         int | None, typer.Option(metavar="PORT", help="Prometheus metrics of the run, on loopback.")
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write RUN/tensorboard.")] = False,
+    announce: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Say there when GPUs are idle, for `geotrain serve`; in memory: /dev/shm/run."
+        ),
+    ] = None,
     deadline: Annotated[str, typer.Option(metavar="TIME", help="The longest that anything is waited for.")] = "300 s",
     peer_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="A data center that is silent for so long is lost.")
@@ -116,7 +128,12 @@ def command(
         peer_timeout_s=quantity("--peer-timeout", peer_timeout, TIME),
     )
     try:
-        last = train(decided, options, journal=lambda: Journal(options, quiet=json))
+        last = train(
+            decided,
+            options,
+            journal=lambda: Journal(options, quiet=json),
+            listen=None if announce is None else partial(_announcer, announce),
+        )
     except GeotrainError as error:
         # Threads may still wait for a peer that is gone; they have no say in how long this process lasts.
         typer.echo(f"error: {' '.join(str(error).splitlines())}", err=True)
@@ -124,6 +141,19 @@ def command(
         os._exit(error.exit_code)
     if json and last is not None:
         print_json(last)
+
+
+def _announcer(directory: Path, name: str) -> Listener:
+    """Training goes on without, for nothing of it depends on who listens."""
+    from geotrain.errors import RunError
+    from geotrain.serving.announcer import Announcer
+    from geotrain.training.idling import Nobody
+
+    try:
+        return Announcer(directory, name)
+    except RunError as error:
+        typer.echo(f"warning: {name}: {error}; its idle time is not announced", err=True)
+        return Nobody()
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -6,41 +6,20 @@ layers and the embedding, and heads are counted by what is left of them.
 """
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from geotrain.model.cache import Cache, Row, attend
 from geotrain.model.config import Config
 from geotrain.model.linear import Linear
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 Rotary = tuple[Tensor, Tensor]
-
-
-class Cache:
-    """Keys and values of each layer, for sequences that grow to at most `capacity` tokens."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.length = 0
-        """Tokens that every layer has seen."""
-        self.layers: dict[int, Tensor] = {}
-        """By the layer's number: [keys or values, batch, head, token, head_dim]."""
-
-    def extend(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep those of the new tokens; gives those of all tokens."""
-        batch, heads, new, size = keys.shape
-        end = self.length + new
-        assert end <= self.capacity, f"{end} tokens in a cache for {self.capacity}"
-        if layer not in self.layers:
-            self.layers[layer] = keys.new_empty(2, batch, heads, self.capacity, size)
-        kept = self.layers[layer]
-        kept[0, :, :, self.length : end] = keys
-        kept[1, :, :, self.length : end] = values
-        return kept[0, :, :, :end], kept[1, :, :, :end]
 
 
 class Attention(nn.Module):
@@ -56,18 +35,10 @@ class Attention(nn.Module):
         self.v_proj = Linear(config.hidden_size, shared)
         self.o_proj = Linear(width, config.hidden_size)
 
-    def forward(self, x: Tensor, *, rotary: Rotary, cache: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, *, rotary: Rotary, cache: Cache | Row | None) -> Tensor:
         queries, keys, values = (self._heads(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
         queries, keys = _rotate(queries, rotary), _rotate(keys, rotary)
-        if cache is not None:
-            keys, values = cache.extend(self.layer, keys, values)
-        new, total = queries.shape[2], keys.shape[2]
-        mask = None
-        if 1 < new < total:
-            mask = torch.ones(new, total, dtype=torch.bool, device=x.device).tril(total - new)
-        mixed = F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, is_causal=new == total, enable_gqa=True
-        )
+        mixed = attend(queries, keys, values) if cache is None else cache.attend(self.layer, queries, keys, values)
         out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
         return out
 
@@ -106,7 +77,7 @@ class Block(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = FeedForward(config)
 
-    def forward(self, x: Tensor, rotary: Rotary, cache: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, rotary: Rotary, cache: Cache | Row | None) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), rotary=rotary, cache=cache)
         x = x + self.mlp(self.post_attention_layernorm(x))
         return x
@@ -160,21 +131,33 @@ class Part(nn.Module):
                 drawn = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
                 parameter.copy_(drawn.normal_(0.0, self.config.initializer_range, generator=generator))
 
-    def forward(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+    def forward(self, x: Tensor, cache: Cache | Row | None = None) -> Tensor:
         """Token ids [batch, token] or hidden states [batch, token, hidden] to hidden states or logits."""
         x = self.hidden(x, cache)
         return self.logits(x) if self.heads else x
 
-    def hidden(self, x: Tensor, cache: Cache | None = None) -> Tensor:
+    def hidden(self, x: Tensor, cache: Cache | Row | None = None) -> Tensor:
         """What the layers make of token ids or hidden states."""
-        if self.embeds:
-            x = self.model["embed_tokens"](x)
-        rotary = self._rotary(x, 0 if cache is None else cache.length)
+        x = self.embed(x)
+        for out in self.layerwise(x, cache):
+            x = out
+        if cache is not None:
+            cache.advance(x.shape[1])
+        return x
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Token ids to hidden states, where the part begins with ids."""
+        return self.model["embed_tokens"](x) if self.embeds else x
+
+    def layerwise(self, x: Tensor, cache: Cache | Row | None = None) -> Iterator[Tensor]:
+        """What each layer makes of hidden states, computed when it is asked for.
+
+        After the last, the cache is to be advanced; before, one may give up and begin again.
+        """
+        rotary = self._rotary(x, cache)
         for block in self.model["layers"].children():
             x = block(x, rotary, cache)
-        if cache is not None:
-            cache.length += x.shape[1]
-        return x
+            yield x
 
     def logits(self, x: Tensor) -> Tensor:
         """Final norm and head."""
@@ -184,10 +167,10 @@ class Part(nn.Module):
         logits: Tensor = self.lm_head(x)
         return logits
 
-    def _rotary(self, x: Tensor, start: int) -> Rotary:
-        size = self.config.head_dim
+    def _rotary(self, x: Tensor, cache: Cache | Row | None) -> Rotary:
+        size, new = self.config.head_dim, x.shape[1]
         powers = torch.arange(0, size, 2, device=x.device, dtype=torch.float32) / size
-        positions = torch.arange(start, start + x.shape[1], device=x.device, dtype=torch.float32)
+        positions = (Cache(new) if cache is None else cache).positions(new, x.device)
         angles = torch.outer(positions, 1.0 / self.config.rope_theta**powers).repeat(1, 2)
         return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
 

@@ -1,15 +1,14 @@
 """Plays a slot's script: the simulator's actions in the simulator's order, each as soon as what it needs has arrived.
 
-Knows neither torch nor sockets nor what computes: that is `Compute`, `Post` and whoever listens to idle windows.
+Knows neither torch nor sockets nor what computes: that is `Compute`, `Post` and whoever listens to idling.
 """
 
-import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from geotrain.action import Action, Kind
+from geotrain.training.idling import Idling, Nobody
 from geotrain.training.script import Cue
 
 Parcel = TypeVar("Parcel")
@@ -50,17 +49,6 @@ class Post(Protocol[Parcel]):
         """Waits, with a deadline."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Window:
-    """A bubble that has begun, on the process's monotonic clock."""
-
-    start_s: float
-    end_s: float
-    """When the next action should begin: its time in the script, shifted by how late the last one was that waited."""
-    over: threading.Event = field(default_factory=threading.Event)
-    """Set when the slot goes on, be that sooner or later than predicted."""
-
-
 class Log(Protocol):
     """Who keeps the spans."""
 
@@ -79,29 +67,30 @@ class Executor(Generic[Parcel]):
         compute: Compute[Parcel],
         post: Post[Parcel],
         log: Log,
-        on_idle: Callable[[Window], None] | None = None,
+        idling: Idling | None = None,
     ) -> None:
         self._last = num_stages - 1
-        self._compute, self._post, self._log, self._on_idle = compute, post, log, on_idle
+        self._compute, self._post, self._log = compute, post, log
+        self._idling = idling or Idling(cues, step_time_s=0.0, listener=Nobody())
         redone = {(cue.action.stage, cue.action.microbatch) for cue in cues if cue.action.kind is Kind.R}
-        self._play: list[tuple[Cue, bool]] = [
-            (cue, (cue.action.stage, cue.action.microbatch) not in redone) for cue in cues
+        self._play: list[tuple[Action, bool]] = [
+            (cue.action, (cue.action.stage, cue.action.microbatch) not in redone) for cue in cues
         ]
 
     def step(self, step: int) -> float:
         """Play the script once; the seconds in which the slot computed."""
-        begin_s = time.monotonic()
-        late_s = busy_s = 0.0
-        for cue, keep in self._play:
-            action = cue.action
-            need = self._need(action)
+        idling = self._idling
+        idling.begin(step, time.monotonic())
+        busy_s = 0.0
+        for mark, (action, keep) in enumerate(self._play):
             given = None
+            need = self._need(action)
             if need is not None:
-                waited = not self._post.has(step, *need)
-                given = self._receive(step, need, begin_s + cue.start_s + late_s if waited else 0.0)
-                if waited:
-                    late_s = time.monotonic() - begin_s - cue.start_s
+                if not self._post.has(step, *need):
+                    idling.wait(mark)
+                given = self._post.receive(step, *need)
             start_s = time.monotonic()
+            idling.reach(mark, start_s)
             made = self._do(action, given, keep)
             end_s = time.monotonic()
             if made is not None:
@@ -109,17 +98,6 @@ class Executor(Generic[Parcel]):
             self._log.action(action.kind, action.stage, action.microbatch, start_s, end_s)
             busy_s += end_s - start_s
         return busy_s
-
-    def _receive(self, step: int, need: tuple[bool, int, int], expected_s: float) -> Parcel:
-        now_s = time.monotonic()
-        if self._on_idle is None or expected_s <= now_s:
-            return self._post.receive(step, *need)
-        window = Window(start_s=now_s, end_s=expected_s)
-        self._on_idle(window)
-        try:
-            return self._post.receive(step, *need)
-        finally:
-            window.over.set()
 
     def _need(self, action: Action) -> tuple[bool, int, int] | None:
         """The parcel without which the action cannot begin: direction, sender, microbatch."""

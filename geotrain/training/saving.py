@@ -78,10 +78,14 @@ class Saving:
     def _samples(self, steps: int) -> int:
         return steps * self._plan.tokens_per_step // self._plan.job.sequence
 
+    def is_due(self, step: int) -> bool:
+        """Whether something is saved after that step."""
+        every, done = self._options.checkpoint_every, step + 1
+        return done == self._options.steps or bool(every and done % every == 0)
+
     def after(self, step: int) -> None:
         """Save if it is time; training goes on while it is written, and also when that fails."""
-        every = self._options.checkpoint_every
-        if every and (step + 1) % every == 0 and step + 1 < self._options.steps:
+        if self.is_due(step) and step + 1 < self._options.steps:
             self._save(step + 1)
 
     def _save(self, steps: int) -> None:
@@ -131,6 +135,10 @@ class NoSaving:
     def resume(self) -> int:
         """From the beginning."""
         return 0
+
+    def is_due(self, step: int) -> bool:
+        """Never."""
+        return False
 
     def after(self, step: int) -> None:
         """Nothing."""

@@ -19,7 +19,8 @@ from geotrain.plan import Plan
 from geotrain.tokens import Batches
 from geotrain.training.assembly import Assembly, assemble, open_batches
 from geotrain.training.control import Control, Meeting, broadcast
-from geotrain.training.executor import Executor, Window
+from geotrain.training.executor import Executor
+from geotrain.training.idling import Idling, Listener, Nobody
 from geotrain.training.layout import Layout, Seat
 from geotrain.training.leaving import Leaving
 from geotrain.training.options import Options
@@ -53,9 +54,12 @@ def train(
     options: Options,
     *,
     journal: Callable[[], Watch],
-    on_idle: Callable[[Window], None] | None = None,
+    listen: Callable[[str], Listener] | None = None,
 ) -> dict[str, Any] | None:
-    """Take part in a run until its last step; the leading process keeps a journal and returns what it said last."""
+    """Take part in a run until its last step; the leading process keeps a journal and returns what it said last.
+
+    `listen`, called with the name of this process, makes who is told when its slot is idle.
+    """
     layout, place = Layout(plan), Place.of()
     _check(plan)
     seat = layout.seat(options.dc, place.rank, place.size)
@@ -70,7 +74,9 @@ def train(
         if seat == layout.seats[0]:
             watch = journal()
             leaving.then(lambda patience_s: watch.close())
-        _Run(options, layout, seat, device, batches, leaving).train(watch, on_idle)
+        listener = Nobody() if listen is None else listen(seat.name)
+        leaving.then(lambda patience_s: listener.close())
+        _Run(options, layout, seat, device, batches, leaving).train(watch, listener)
         leaving.leave()
         dist.destroy_process_group()
         return None if watch is None else watch.last
@@ -169,7 +175,7 @@ class _Run:
                         f"{seat.name} has another {what} than {self.seat.name}: {theirs.get(what)}, {value}"
                     )
 
-    def train(self, watch: Watch | None, on_idle: Callable[[Window], None] | None) -> None:
+    def train(self, watch: Watch | None, listener: Listener) -> None:
         """All steps that are left."""
         routes = Routes(
             slot=self.seat.stage,
@@ -180,16 +186,18 @@ class _Run:
             on_send=self.recorder.sent,
             shared=self.assembly.shared,
         )
+        cues = self.script.cues(self.seat.pipeline % self.plan.pipelines_per_cell, self.seat.stage)
+        idling = Idling(cues, step_time_s=self.script.step_time_s, listener=listener)
         executor = Executor(
-            self.script.cues(self.seat.pipeline % self.plan.pipelines_per_cell, self.seat.stage),
+            cues,
             num_stages=self.script.num_model_stages,
             compute=self.slot.compute,
             post=routes,
             log=self.recorder,
-            on_idle=on_idle,
+            idling=idling,
         )
         for step in range(self.saving.resume(), self.options.steps):
-            told = self._step(step, routes, executor)
+            told = self._step(step, routes, executor, idling)
             if watch is not None:
                 watch.report(self._report(step, told))
             self.saving.after(step)
@@ -201,7 +209,9 @@ class _Run:
             sys.stderr.write(f"warning: {self.seat.name}: {error}\n")
         self.control.gather("done")
 
-    def _step(self, step: int, routes: Routes, executor: Executor[torch.Tensor]) -> list[dict[str, Any]]:
+    def _step(
+        self, step: int, routes: Routes, executor: Executor[torch.Tensor], idling: Idling
+    ) -> list[dict[str, Any]]:
         recipe, clips = self.options.recipe, self.options.compute == "torch" and self.options.recipe.clip > 0
         begin_s = time.monotonic()
         self.slot.begin(step)
@@ -209,8 +219,10 @@ class _Run:
         busy_s = executor.step(step)
         reduce_start_s = time.monotonic()
         self.slot.reduce()
-        told = self._tell(begin_s, busy_s) if clips else None
+        told = self._tell(begin_s, busy_s, idling, idling.told) if clips else None
         update_start_s = time.monotonic()
+        if told:
+            idling.reach(idling.told, update_start_s)
         self.slot.update(recipe.rate_at(step, self.options.steps), _norm(told) if told else 0.0)
         update_end_s = time.monotonic()
         self.recorder.step(
@@ -220,20 +232,27 @@ class _Run:
             update_start_s=update_start_s,
             update_end_s=update_end_s,
         )
-        return told or self._tell(begin_s, busy_s)
+        saves = self.saving.is_due(step)
+        if told is None:
+            told = self._tell(begin_s, busy_s, idling, idling.told if saves else idling.next)
+        elif not saves:
+            idling.wait(idling.next)
+        if saves:
+            idling.pause()
+        return told
 
-    def _tell(self, begin_s: float, busy_s: float) -> list[dict[str, Any]]:
-        """What each process has to say about the step."""
-        return self.control.gather(
-            {
-                "loss": self.slot.loss(),
-                "norm2": self.slot.squared_norm(),
-                "busy_s": busy_s,
-                "begin_s": begin_s + self.offset_s,
-                "end_s": time.monotonic() + self.offset_s,
-                "wan_bytes": sum(channel.counters.bytes_sent for channel in self.wires.channels.values()),
-            }
-        )
+    def _tell(self, begin_s: float, busy_s: float, idling: Idling, until: int) -> list[dict[str, Any]]:
+        """What each process has to say about the step; until they have, or until later, there is nothing to do."""
+        words = {
+            "loss": self.slot.loss(),
+            "norm2": self.slot.squared_norm(),
+            "busy_s": busy_s,
+            "begin_s": begin_s + self.offset_s,
+            "end_s": time.monotonic() + self.offset_s,
+            "wan_bytes": sum(channel.counters.bytes_sent for channel in self.wires.channels.values()),
+        }
+        idling.wait(until)
+        return self.control.gather(words)
 
     def _report(self, step: int, told: list[dict[str, Any]]) -> StepReport:
         step_time_s = max(words["end_s"] for words in told) - min(words["begin_s"] for words in told)

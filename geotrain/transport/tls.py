@@ -37,7 +37,7 @@ class Credentials:
         return context
 
 
-def certified_name(sock: ssl.SSLSocket) -> str:
+def certified_name(sock: ssl.SSLSocket | ssl.SSLObject) -> str:
     """The node name that the peer's certificate stands for."""
     certificate = sock.getpeercert() or {}
     names = [str(entry[1]) for entry in certificate.get("subjectAltName", ()) if entry[0] == "DNS"]

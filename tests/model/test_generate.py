@@ -3,9 +3,12 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from geotrain.errors import InputError, RunError
 from geotrain.model import Part, generate
+from geotrain.model.generate import choice
 from tests.model.tiny import config, filled
 
 SHAPE = config(initializer_range=0.5)
@@ -49,6 +52,33 @@ def test_top_p_leaves_only_the_likeliest(part: Part):
     assert drawn == set(order[:3].tolist())
     tiny = list(generate(part, [4], max_new_tokens=9, temperature=2.0, top_p=1e-9))
     assert tiny == list(generate(part, [4], max_new_tokens=9))
+
+
+def test_what_is_drawn_depends_on_seed_and_number_alone():
+    logits = torch.randn(50, generator=torch.Generator().manual_seed(1))
+
+    def drawn(seed: int | None, number: int) -> int:
+        return choice(logits, temperature=5.0, top_p=0.9, seed=seed, number=number)
+
+    texts = [[drawn(seed, number) for number in range(20)] for seed in range(20)]
+    assert texts == [[drawn(seed, number) for number in range(20)] for seed in range(20)]
+    assert len({tuple(text) for text in texts} | set(zip(*texts, strict=True))) == 40
+    assert len({drawn(None, 0) for _ in range(50)}) > 5, "without a seed it is new each time"
+
+
+@given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=40), st.floats(1e-9, 1.0), st.integers(0, 99))
+def test_only_tokens_are_drawn_that_have_less_than_top_p_ahead(numbers: list[float], top_p: float, seed: int):
+    logits = torch.tensor(numbers)
+    shares = torch.softmax(logits.double(), dim=0)
+    token = choice(logits, temperature=1.0, top_p=top_p, seed=seed, number=0)
+    assert shares[shares > shares[token]].sum() < top_p + 1e-9
+    assert shares[token] > 0
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-40, 5e-324])
+def test_hardly_any_temperature_takes_the_likeliest(temperature: float):
+    logits = torch.tensor([1.0, 3.0, 2.0])
+    assert {choice(logits, temperature=temperature, top_p=1.0, seed=seed, number=0) for seed in range(9)} == {1}
 
 
 def test_it_ends_before_a_stop_token(part: Part):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from geotrain.action import Action, Kind
 from geotrain.plan import ScheduleName
-from geotrain.training.executor import Executor, Window
+from geotrain.training.executor import Executor
+from geotrain.training.idling import Idling
 from geotrain.training.script import Script
 from tests.training.plans import plan
 
@@ -163,27 +164,66 @@ def _two_steps(executor: Executor[str]) -> None:
     executor.step(1)
 
 
+class Ear:
+    """Keeps what it is told: each window with its start, the end last foreseen, and its real end."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        self.windows: list[list[float]] = []
+        self.is_open = False
+
+    def step(self, number: int, begin_s: float, length_s: float) -> None:
+        self.steps.append(number)
+
+    def idle(self, now_s: float, end_s: float) -> None:
+        if not self.is_open:
+            self.windows.append([now_s, end_s])
+        self.windows[-1][1] = end_s
+        self.is_open = True
+
+    def busy(self, now_s: float) -> None:
+        assert self.is_open
+        self.windows[-1].append(now_s)
+        self.is_open = False
+
+    def close(self) -> None: ...
+
+
 def test_an_idle_slot_says_until_when_and_when_it_is_over():
     script = Script.of(plan(["east", "south"], schedule="1f1b", link={"rtt": "200 ms"}))
-    windows: list[Window] = []
-    shelf = Shelf()
+    cues, ear, shelf, log = script.cues(0, 1), Ear(), Shelf(), Log()
     executor = Executor(
-        script.cues(0, 1),
+        cues,
         num_stages=2,
         compute=Numbers([], 0, 1),
         post=shelf,
-        log=Log(),
-        on_idle=windows.append,
+        log=log,
+        idling=Idling(cues, step_time_s=script.step_time_s, listener=ear),
     )
 
     def feed() -> None:
         for microbatch in range(4):
-            time.sleep(0.05)
-            assert not windows[-1].over.is_set()
+            while not ear.is_open:
+                time.sleep(0.001)
             shelf.send(0, False, 0, microbatch, f"activation 0 {microbatch}")
+            while len(log.spans) < 2 * microbatch + 2:
+                time.sleep(0.001)
 
     begin_s = time.monotonic()
     together([lambda: executor.step(0), feed])
-    first = windows[0]
-    assert first.end_s - begin_s == pytest.approx(script.cues(0, 1)[0].start_s, abs=0.05)
-    assert all(window.over.is_set() and window.end_s >= window.start_s for window in windows)
+    assert ear.steps == [0]
+    assert ear.windows[0][1] - begin_s == pytest.approx(cues[0].start_s, abs=0.05)
+    starts_s = [start_s for start_s, _ in log.spans]
+    assert [end_s for _, _, end_s in ear.windows] == starts_s[::2]
+    # Nothing that the slot does lies in a window.
+    assert all(start_s >= end_s for (_, end_s), (start_s, _, _) in zip(log.spans[1::2], ear.windows[1:], strict=False))
+
+
+def test_what_is_there_already_makes_no_window():
+    script = Script.of(plan(["east", "south"], schedule="1f1b"))
+    cues, ear, shelf = script.cues(0, 1), Ear(), Shelf()
+    for microbatch in range(4):
+        shelf.send(0, False, 0, microbatch, f"activation 0 {microbatch}")
+    idling = Idling(cues, step_time_s=script.step_time_s, listener=ear)
+    Executor(cues, num_stages=2, compute=Numbers([], 0, 1), post=shelf, log=Log(), idling=idling).step(0)
+    assert (ear.steps, ear.windows) == ([0], [])

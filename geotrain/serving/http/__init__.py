@@ -1,0 +1,1 @@
+"""OpenAI's HTTP interface on any engine: routes, keys, limits, errors, access log."""

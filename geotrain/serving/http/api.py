@@ -1,0 +1,195 @@
+"""OpenAI's HTTP interface on an engine: completions, chat, models; health, readiness and metrics.
+
+Routes only translate. Keys, limits of size and time, clients that leave, errors and the log are the door's.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel, ValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+import geotrain
+from geotrain.complaints import complaint
+from geotrain.serving.contract import Engine, Finish, Piece, Prompt
+from geotrain.serving.http.access_log import AccessLog, Entry
+from geotrain.serving.http.auth import Keys
+from geotrain.serving.http.door import Door
+from geotrain.serving.http.forms import EVENTS, ChatForm, Form, TextForm, usage_of
+from geotrain.serving.http.generation import Call, generate
+from geotrain.serving.http.limits import Limits
+from geotrain.serving.http.prompts import Asked, card_of, sampling_of, tokens_of
+from geotrain.serving.http.refusals import Refusal
+from geotrain.serving.http.schemas import ChatRequest, CompletionRequest
+from geotrain.serving.metrics import Metrics
+from geotrain.serving.model_card import ModelCard
+
+_COMPLETIONS, _CHAT, _MODELS = "/v1/completions", "/v1/chat/completions", "/v1/models"
+_PATHS = {_COMPLETIONS, _CHAT, _MODELS, "/health", "/ready", "/metrics"}
+_BODIES: dict[str, type[BaseModel]] = {_COMPLETIONS: CompletionRequest, _CHAT: ChatRequest}
+_ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"description": "An error in OpenAI's format"}}
+_STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {}}}, **_ERRORS}
+_SHORT_BYTES = 16 << 10
+
+Pieces = AsyncGenerator[tuple[int, Piece], None]
+
+
+def create_app(engine: Engine, *, keys: Keys, limits: Limits, metrics: Metrics, log: AccessLog) -> FastAPI:
+    """The application; it does not start or end the engine."""
+    app = FastAPI(title="geotrain", version=geotrain.__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+
+    @app.post(_COMPLETIONS, responses=_STREAMS)
+    async def completions(asked: CompletionRequest, request: Request) -> Response:
+        """Continue a text."""
+        return await answer(asked, request, TextForm)
+
+    @app.post(_CHAT, responses=_STREAMS)
+    async def chat(asked: ChatRequest, request: Request) -> Response:
+        """Answer the last message of a conversation."""
+        return await answer(asked, request, ChatForm)
+
+    @app.get(_MODELS, responses=_ERRORS)
+    async def models() -> dict[str, Any]:
+        """What is served."""
+        return {"object": "list", "data": [_shown(card) for card in engine.models]}
+
+    @app.get(_MODELS + "/{name:path}", responses=_ERRORS)
+    async def model(name: str) -> dict[str, Any]:
+        """One of them."""
+        return _shown(card_of(engine, name))
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """The process lives."""
+        return {"status": "ok"}
+
+    @app.get("/ready", responses={503: {"description": "Why not"}})
+    async def ready() -> Response:
+        """Requests are taken."""
+        reason = engine.ready()
+        return JSONResponse({"ready": reason is None, "reason": reason}, status_code=503 if reason else 200)
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def prometheus() -> Response:
+        """For Prometheus."""
+        return PlainTextResponse(metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    async def answer(asked: Asked, request: Request, kind: type[Form]) -> Response:
+        entry, caller = request.state.entry, request.state.caller
+        card = card_of(engine, asked.model)
+        form = kind(card.name, counts_usage=asked.counts_usage)
+        entry.model, entry.answer, entry.tenant = card.name, form.id, caller.tenant or asked.user or ""
+        prompts = [
+            Prompt(
+                id=f"{form.id}-{index}",
+                model=card.name,
+                tokens=tokens,
+                sampling=sampling_of(asked, tokens, card),
+                tenant=entry.tenant,
+                priority=caller.priority,
+            )
+            for index, tokens in enumerate(await _tokens(asked, card, size_bytes=len(await request.body())))
+        ]
+        entry.prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
+        pieces = generate([Call(engine, prompt, entry=entry, metrics=metrics) for prompt in prompts])
+        if not asked.stream:
+            return JSONResponse(await _whole(pieces, form, entry))
+        events = _events(pieces, form, entry)
+        return _EventStream(await anext(events), events)
+
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _failed)
+    app.add_middleware(Door, keys=keys, limits=limits, metrics=metrics, log=log, paths=_PATHS)
+    return app
+
+
+async def _tokens(asked: Asked, card: ModelCard, *, size_bytes: int) -> list[tuple[int, ...]]:
+    """Long texts take their time in a thread; a thread costs more than a short text."""
+    if size_bytes > _SHORT_BYTES:
+        return await asyncio.to_thread(tokens_of, asked, card)
+    return tokens_of(asked, card)
+
+
+class _EventStream(Response):
+    """Server-sent events; the first one is there before the status is sent."""
+
+    def __init__(self, first: bytes, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(media_type=EVENTS, headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._first = first
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._events) as events:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": self._first, "more_body": True})
+            async for content in events:
+                await send({"type": "http.response.body", "body": content, "more_body": True})
+            await send({"type": "http.response.body"})
+
+
+async def _events(pieces: Pieces, form: Form, entry: Entry) -> AsyncGenerator[bytes, None]:
+    """One for each piece that has something to say; the first always has: the answer begins."""
+    begun = False
+    async with aclosing(pieces):
+        async for index, piece in pieces:
+            if piece.text or piece.finish or not begun:
+                begun = True
+                yield form.chunk(index, piece.text, piece.finish)
+    yield form.last(usage_of(entry.prompt_tokens, entry.completion_tokens))
+
+
+async def _whole(pieces: Pieces, form: Form, entry: Entry) -> dict[str, Any]:
+    texts: dict[int, list[str]] = {}
+    ends: dict[int, Finish] = {}
+    async with aclosing(pieces):
+        async for index, piece in pieces:
+            texts.setdefault(index, []).append(piece.text)
+            if piece.finish is not None:
+                ends[index] = piece.finish
+    choices = [("".join(texts[index]), ends[index]) for index in sorted(texts)]
+    return form.whole(choices, usage_of(entry.prompt_tokens, entry.completion_tokens))
+
+
+def _shown(card: ModelCard) -> dict[str, Any]:
+    return {
+        "id": card.name,
+        "object": "model",
+        "created": card.created,
+        "owned_by": "geotrain",
+        "max_model_len": card.max_model_len,
+    }
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        raise Refusal(400, "invalid_json", f"the body is not JSON: {first['ctx']['error']}")
+    if not isinstance(error.body, dict):
+        raise Refusal(400, "invalid_json", "the body must be a JSON object, with content-type: application/json")
+    model = _BODIES[request.url.path]
+    try:
+        model.model_validate(error.body)
+    except ValidationError as wrong:
+        param = next((part for part in first["loc"][1:2] if isinstance(part, str)), None)
+        raise Refusal(400, "invalid_value", complaint(wrong, model), param=param) from None
+    raise error
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """What the framework itself refuses: no such route, wrong method, a body that cannot be read."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 400:
+        raise Refusal(
+            400, "invalid_json", "the body is not JSON in UTF-8, or is nested too deep, or has too long a number"
+        )
+    message = f"{request.method} {request.url.path}: {error.detail.lower()}"
+    raise Refusal(error.status_code, error.detail.lower().replace(" ", "_"), message, headers=error.headers)

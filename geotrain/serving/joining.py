@@ -1,0 +1,137 @@
+"""How serve, workers and the decoder find each other: at `unix:/path` or `host:port`, other hosts over TLS only."""
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from geotrain.errors import InputError
+from geotrain.serving.wire import PIECE_BYTES, Limits, Party, Wire
+from geotrain.transport import ClosedError, RefusedError, TransportError
+from geotrain.transport.errors import plain
+
+_UNIX = "unix:"
+_BACKLOG = 256
+
+
+async def connect(address: str, me: Party, *, limits: Limits | None = None) -> Wire:
+    """A connection to who listens there; ClosedError if nobody does, RefusedError if we are not let in."""
+    limits = limits or Limits()
+    secured = _context(address, me, server=False)
+    try:
+        async with asyncio.timeout(limits.greeting_s):
+            if address.startswith(_UNIX):
+                streams = await asyncio.open_unix_connection(address.removeprefix(_UNIX), limit=PIECE_BYTES)
+            else:
+                streams = await asyncio.open_connection(*_split(address), ssl=secured, limit=PIECE_BYTES)
+    except ssl.SSLError as error:
+        raise RefusedError(f"{address}: TLS failed: {plain(error)}") from None
+    except TimeoutError:
+        raise ClosedError(f"{address}: does not answer within {limits.greeting_s:g} s") from None
+    except OSError as error:
+        raise ClosedError(f"{address}: cannot be reached: {plain(error)}") from None
+    wire = Wire(*streams, limits)
+    try:
+        await wire.greet(me, calls=True)
+    except BaseException as error:
+        wire.abort()
+        if isinstance(error, TransportError):
+            raise type(error)(f"{address}: {error}") from None
+        raise
+    return wire
+
+
+class Listener:
+    """Lets peers in; each is served by a task of its own, until that returns or this closes."""
+
+    def __init__(self, me: Party, serve: Callable[[Wire], Awaitable[object]], *, limits: Limits | None = None) -> None:
+        self._me, self._serve, self._limits = me, serve, limits or Limits()
+        self._peers: set[asyncio.Task[Any]] = set()
+        self._server: asyncio.Server | None = None
+        self.address = ""
+        """Where it listens, with the port that it got."""
+
+    async def open(self, address: str) -> None:
+        """InputError if nobody can listen there. A socket file is for this user only, and replaces one left behind."""
+        secured = _context(address, self._me, server=True)
+        options: dict[str, Any] = {"limit": PIECE_BYTES, "backlog": _BACKLOG}
+        try:
+            if address.startswith(_UNIX):
+                self._server = await asyncio.start_unix_server(
+                    self._welcome, sock=_bind(Path(address.removeprefix(_UNIX))), **options
+                )
+                self.address = address
+            else:
+                host, port = _split(address)
+                self._server = await asyncio.start_server(self._welcome, host, port, ssl=secured, **options)
+                self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+        except OSError as error:
+            raise InputError(f"{address}: nobody can listen there: {plain(error)}") from None
+
+    async def close(self) -> None:
+        """Let nobody in any more, and end who is being served."""
+        if self._server is None:
+            return
+        self._server.close()
+        for peer in self._peers:
+            peer.cancel()
+        await asyncio.gather(*self._peers, return_exceptions=True)
+        _leave(self.address)
+
+    def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = asyncio.create_task(self._let_in(Wire(reader, writer, self._limits)))
+        self._peers.add(peer)
+        peer.add_done_callback(self._peers.discard)
+
+    async def _let_in(self, wire: Wire) -> None:
+        try:
+            # Whatever a peer does wrong has ended its connection; that is all there is to do about it.
+            with suppress(TransportError):
+                await wire.greet(self._me, calls=False)
+                await self._serve(wire)
+        finally:
+            await wire.close()
+
+
+def _context(address: str, me: Party, *, server: bool) -> ssl.SSLContext | None:
+    if address.startswith(_UNIX):
+        return None
+    if me.credentials is not None:
+        return me.credentials.context(server=server)
+    host, _ = _split(address)
+    with suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return None
+    if host == "localhost":
+        return None
+    raise InputError(f"{address}: is not this machine, so it needs the keys of this process (`geotrain keys`)")
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InputError(f"{address!r} must be unix:/path or host:port")
+    return host.strip("[]"), int(port)
+
+
+def _bind(path: Path) -> socket.socket:
+    """Nobody can connect before `listen`, so the mode is right from the first moment on."""
+    if path.is_socket():
+        path.unlink()
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.bind(str(path))
+        path.chmod(0o600)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _leave(address: str) -> None:
+    if address.startswith(_UNIX):
+        Path(address.removeprefix(_UNIX)).unlink(missing_ok=True)

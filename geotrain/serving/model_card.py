@@ -1,0 +1,98 @@
+"""A served model as its clients see it: name, limits, and text to tokens."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import tokenizers
+
+from geotrain.errors import InputError
+from geotrain.files import read_text
+from geotrain.serving.chat_template import ChatTemplate
+
+TOKENIZER, TOKENIZER_CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard:
+    """One model and its tokenizer."""
+
+    name: str
+    created: int
+    """Seconds since 1970."""
+    max_model_len: int
+    """Most tokens of a prompt and its answer together."""
+    vocab_size: int
+    tokenizer: tokenizers.Tokenizer
+    template: ChatTemplate
+
+    @classmethod
+    def load(cls, directory: Path, *, name: str, created: int, max_model_len: int, vocab_size: int) -> Self:
+        """With tokenizer.json and, if there are, the chat template and special tokens of a Hugging Face directory."""
+        tokenizer = _tokenizer(directory / TOKENIZER)
+        if (largest := max(tokenizer.get_vocab().values(), default=0)) >= vocab_size:
+            raise InputError(
+                f"{directory / TOKENIZER}: has token {largest}, but the model's vocab_size is {vocab_size}"
+            )
+        return cls(
+            name=name,
+            created=created,
+            max_model_len=max_model_len,
+            vocab_size=vocab_size,
+            tokenizer=tokenizer,
+            template=_template(directory),
+        )
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of a plain prompt, with what the tokenizer puts around a text, as transformers does."""
+        return tuple(self.tokenizer.encode(text).ids)
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        """The tokens of a conversation; the template has put in every special token."""
+        return tuple(self.tokenizer.encode(self.template.render(messages), add_special_tokens=False).ids)
+
+
+def _tokenizer(path: Path) -> tokenizers.Tokenizer:
+    text = read_text(path)
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:
+        raise InputError(f"{path}: is not a tokenizer.json: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _template(directory: Path) -> ChatTemplate:
+    config = _config(directory / TOKENIZER_CONFIG)
+    path = directory / TEMPLATE
+    source: Any = read_text(path) if path.exists() else config.get("chat_template")
+    if isinstance(source, list):
+        source = {entry["name"]: entry["template"] for entry in source}.get("default")
+    if source is None:
+        return ChatTemplate()
+    specials = {name: _content(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
+    where = path if path.exists() else directory / TOKENIZER_CONFIG
+    try:
+        return ChatTemplate(source, specials={name: text for name, text in specials.items() if text})
+    except ValueError as error:
+        raise InputError(f"{where}: its chat template is not valid: {error}") from None
+
+
+def _config(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        config = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: is not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: must be a JSON object")
+    return config
+
+
+def _content(token: Any) -> str | None:
+    """A special token is written as text or as an object around it."""
+    return token.get("content") if isinstance(token, dict) else token

@@ -1,0 +1,101 @@
+"""When a slot has nothing to do, and until when. Knows not what for.
+
+A step is a row of marks: the start of each action, when everybody has told of the step, when the next one begins. The
+script says when they should come, the last steps correct it, and how late this one is shifts what is left of it.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from geotrain.training.script import Cue
+
+_STEPS = 5
+"""Steps that are remembered."""
+
+
+class Listener(Protocol):
+    """Who wants to know. Called in the midst of training: must neither wait nor raise. Times are `time.monotonic`'s."""
+
+    def step(self, number: int, begin_s: float, length_s: float) -> None:
+        """A step has begun, and should last so long."""
+
+    def idle(self, now_s: float, end_s: float) -> None:
+        """The slot waits, until `end_s` if things come as they should; said again when more is known."""
+
+    def busy(self, now_s: float) -> None:
+        """It goes on."""
+
+    def close(self) -> None:
+        """Training is over."""
+
+
+class Nobody:
+    """Listens to nothing."""
+
+    def step(self, number: int, begin_s: float, length_s: float) -> None:
+        """So what."""
+
+    def idle(self, now_s: float, end_s: float) -> None:
+        """So what."""
+
+    def busy(self, now_s: float) -> None:
+        """So what."""
+
+    def close(self) -> None:
+        """So what."""
+
+
+class Idling:
+    """One slot, step after step."""
+
+    def __init__(self, cues: Sequence[Cue], *, step_time_s: float, listener: Listener) -> None:
+        self.told, self.next = len(cues), len(cues) + 1
+        """The marks that are no action's."""
+        self._listener = listener
+        script_s = np.array([*(cue.start_s for cue in cues), step_time_s, step_time_s])
+        self._seen_s = deque([script_s], maxlen=_STEPS)
+        """Of each step, every mark since its begin."""
+        self._expected_s: list[float] = script_s.tolist()
+        self._reached_s: list[float] = []
+        self._begin_s = self._late_s = 0.0
+        self._waits = self._goes_on = False
+
+    def begin(self, step: int, now_s: float) -> None:
+        """The next step begins; the slot may wait already."""
+        if self._reached_s:
+            if self._goes_on:
+                self._reached_s[self.next] = now_s - self._begin_s
+            self._seen_s.append(np.array(self._reached_s))
+            # Of two in the middle the sooner: to count on too little idle time is the smaller mistake.
+            rows = np.sort(self._seen_s, axis=0)
+            self._expected_s = rows[(len(rows) - 1) // 2].tolist()
+        self._reached_s = self._expected_s.copy()
+        self._begin_s, self._late_s, self._goes_on = now_s, 0.0, True
+        self._listener.step(step, now_s, self._expected_s[self.next])
+
+    def wait(self, mark: int) -> None:
+        """There is nothing to do until that mark; for `next`, until the first action of the next step."""
+        end_s = self._begin_s + self._late_s + self._expected_s[mark]
+        if mark == self.next:
+            end_s += self._expected_s[0]
+        self._waits = True
+        self._listener.idle(time.monotonic(), end_s)
+
+    def reach(self, mark: int, now_s: float) -> None:
+        """The mark has come; if it was waited for, what follows will be as late as it is."""
+        self._reached_s[mark] = now_s - self._begin_s
+        if self._waits:
+            self._late_s = self._reached_s[mark] - self._expected_s[mark]
+            self._waits = False
+            self._listener.busy(now_s)
+
+    def pause(self) -> None:
+        """Something comes that belongs to no step, such as a checkpoint."""
+        self._goes_on = False
+        if self._waits:
+            self._waits = False
+            self._listener.busy(time.monotonic())

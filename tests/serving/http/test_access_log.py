@@ -1,0 +1,56 @@
+"""One line per request, without secrets."""
+
+import io
+
+import httpx2 as httpx
+import pytest
+
+from geotrain.serving.http.access_log import AccessLog, Entry
+from tests.serving.http.toy import MODEL, Toy, served
+
+
+def test_a_line_says_how_a_request_went():
+    with served(Toy(delay_s=0.01)) as site:
+        body = {"model": MODEL, "prompt": "a secret", "max_tokens": 3, "user": "ada", "stream": True}
+        answer = httpx.post(f"{site.url}/v1/completions?key=secret", json=body, headers={"x-request-id": "mine-1"})
+        (entry,) = site.entries(1)
+    assert "secret" not in str(entry)
+    assert 0.01 <= entry.pop("ttft_s") <= entry.pop("duration_s") - 0.02
+    assert entry.pop("time").endswith("+00:00")
+    assert entry.pop("answer") in answer.text
+    assert entry == {
+        "id": "mine-1",
+        "tenant": "ada",
+        "method": "POST",
+        "path": "/v1/completions",
+        "body_bytes": len(answer.request.content),
+        "status": 200,
+        "error": None,
+        "model": MODEL,
+        "prompt_tokens": 8,
+        "completion_tokens": 3,
+    }
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 129, 'a"b', "a\tb"], ids=["none", "space", "long", "quote", "tab"])
+def test_an_id_that_could_do_harm_is_replaced(given: str):
+    with served(Toy()) as site:
+        answer = httpx.get(f"{site.url}/health", headers={"x-request-id": given})
+        (entry,) = site.entries(1)
+    assert answer.headers["x-request-id"] == entry["id"] != given
+    assert entry["id"].startswith("req-")
+
+
+def test_refusals_are_logged_by_their_code_only():
+    with served(Toy()) as site:
+        httpx.post(f"{site.url}/v1/completions", json={"model": MODEL, "prompt": {"secret": 1}})
+        httpx.get(f"{site.url}/nowhere")
+        wrong, lost = site.entries(2)
+    assert (wrong["status"], wrong["error"], lost["status"], lost["error"]) == (400, "invalid_value", 404, "not_found")
+    assert "secret" not in str(wrong)
+
+
+def test_a_log_that_cannot_be_written_stops_nothing():
+    stream = io.StringIO()
+    stream.close()
+    AccessLog(stream).write(Entry(id="1", method="GET", path="/"))

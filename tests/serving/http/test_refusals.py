@@ -1,0 +1,177 @@
+"""Wrong requests get an error in OpenAI's format that says what is wrong; never a 5xx."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2 as httpx
+import openai
+import pytest
+
+from geotrain.serving.contract import Broken
+from geotrain.serving.http.limits import Limits
+from tests.serving.http.toy import MODEL, Site, Toy, served
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with served(Toy()) as site:
+        yield site
+
+
+def error_of(answer: httpx.Response) -> dict[str, Any]:
+    error: dict[str, Any] = answer.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    return error
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "param", "message"),
+    [
+        pytest.param(TEXT, {"prompt": 5}, "prompt", "prompt is 5 and must be a text", id="prompt"),
+        pytest.param(TEXT, {"prompt": []}, "prompt", "prompt is a list of 0", id="no prompts"),
+        pytest.param(TEXT, {"prompt": ""}, "prompt", "the prompt is empty", id="empty prompt"),
+        pytest.param(
+            TEXT, {"prompt": [1, "a"]}, "prompt", r"prompt\[1\] is 'a' and must be a whole", id="mixed prompt"
+        ),
+        pytest.param(TEXT, {"prompt": ["a"] * 65}, "prompt", "list of at most 64", id="too many prompts"),
+        pytest.param(TEXT, {"prompt": [999]}, "prompt", "token 999 and must have tokens below 257", id="token"),
+        pytest.param(TEXT, {"prompt": "a\ud800"}, "prompt", "prompt is 'a.ud800'", id="half a surrogate pair"),
+        pytest.param(TEXT, {"max_tokens": 0}, "max_tokens", "max_tokens is 0 and must be at least 1", id="no tokens"),
+        pytest.param(TEXT, {"max_tokens": 64}, "prompt", "1 tokens .* 64, .* at most 64", id="too long"),
+        pytest.param(CHAT, {"max_tokens": 64}, "messages", "at most 64", id="too long a conversation"),
+        pytest.param(TEXT, {"prompt": "a" * 64}, "prompt", "64 tokens .* at most 64", id="no room"),
+        pytest.param(TEXT, {"temperature": 3}, "temperature", "temperature is 3 and must be at most 2", id="hot"),
+        pytest.param(TEXT, {"temperature": "1"}, "temperature", "must be a number", id="number as text"),
+        pytest.param(TEXT, {"temperature": float("nan")}, "temperature", "nan and must be", id="not a number"),
+        pytest.param(TEXT, {"top_p": 0}, "top_p", "must be above 0", id="top_p"),
+        pytest.param(TEXT, {"seed": 1 << 70}, "seed", "seed is 1180591620717411303424", id="seed"),
+        pytest.param(TEXT, {"stop": [""]}, "stop", r"stop\[0\] is ''", id="empty stop"),
+        pytest.param(TEXT, {"n": 2}, None, "n can only be 1 on this server", id="n"),
+        pytest.param(TEXT, {"echo": True}, None, "echo can only be false", id="echo"),
+        pytest.param(TEXT, {"logprobs": 0}, None, "logprobs can only be false", id="logprobs"),
+        pytest.param(CHAT, {"tools": [{}]}, None, r"tools can only be \[\]", id="tools"),
+        pytest.param(CHAT, {"audio": {}}, None, "audio is not supported", id="audio"),
+        pytest.param(TEXT, {"stream_options": {}}, None, "only allowed when stream is true", id="stream options"),
+        pytest.param(CHAT, {"messages": []}, "messages", "messages is a list of 0", id="no messages"),
+        pytest.param(CHAT, {"messages": [{"role": "king", "content": ""}]}, "messages", "role is 'king'", id="role"),
+        pytest.param(
+            CHAT,
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages",
+            r"messages\[0\].content\[0\].type is 'image_url' and must be 'text'",
+            id="image",
+        ),
+    ],
+)
+def test_wrong_fields(site: Site, path: str, change: dict[str, Any], param: str | None, message: str):
+    right = {"prompt": "a"} if path == TEXT else {"messages": [{"role": "user", "content": "hi"}]}
+    body = json.dumps({"model": MODEL} | right | change)
+    answer = httpx.post(site.url + path, content=body, headers={"content-type": "application/json"})
+    error = error_of(answer)
+    assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(error["message"])
+    assert site.engine.prompts == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b"", b"[]", b"null", b'"\xff"', b'{"model": "\xff"}', b"[" * 100_000, b"9" * 5000, b"\0"],
+    ids=["cut off", "empty", "list", "null", "not UTF-8", "not UTF-8 inside", "deep", "long number", "zero"],
+)
+def test_bodies_that_are_no_json_object(site: Site, content: bytes):
+    answer = httpx.post(site.url + TEXT, content=content, headers={"content-type": "application/json"})
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_json")
+
+
+def test_a_body_must_say_that_it_is_json(site: Site):
+    answer = httpx.post(site.url + TEXT, content=b"{}", headers={"content-type": "text/plain"})
+    assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v2", 404, "not_found"),
+        ("GET", "/v1/completions", 405, "method_not_allowed"),
+        ("DELETE", f"/v1/models/{MODEL}", 405, "method_not_allowed"),
+        ("GET", "/v1/models/", 404, "model_not_found"),
+    ],
+)
+def test_wrong_routes(site: Site, method: str, path: str, status: int, code: str):
+    answer = httpx.request(method, site.url + path)
+    assert (answer.status_code, error_of(answer)["code"]) == (status, code)
+
+
+def test_an_unknown_model_is_not_found(site: Site):
+    with site.client() as client, pytest.raises(openai.NotFoundError) as raised:
+        client.completions.create(model="gpt", prompt="a")
+    assert (raised.value.code, raised.value.param) == ("model_not_found", "model")
+
+
+def test_a_busy_engine_says_when_to_come_back():
+    with served(Toy(capacity=0)) as site, site.client() as client:
+        for stream in (False, True):
+            with pytest.raises(openai.RateLimitError, match=r"would take 3\.2 s") as raised:
+                client.completions.create(model=MODEL, prompt="a", stream=stream)
+            headers = raised.value.response.headers
+            assert (headers["retry-after"], headers["retry-after-ms"]) == ("2", "1200")
+            assert raised.value.code == "rate_limit_exceeded"
+
+
+def test_several_prompts_are_refused_together():
+    with served(Toy(capacity=2, holds_at=0)) as site, site.client() as client:
+        with pytest.raises(openai.RateLimitError):
+            client.completions.create(model=MODEL, prompt=["a", "b", "c"])
+        assert site.engine.under_way == set()
+
+
+def test_a_service_that_ends_takes_nothing_new():
+    with served(Toy(drains=True)) as site, site.client() as client:
+        with pytest.raises(openai.InternalServerError, match="about to end") as raised:
+            client.completions.create(model=MODEL, prompt="a")
+        assert (raised.value.status_code, raised.value.code) == (503, "draining")
+
+
+def chunked(size_bytes: int) -> Iterator[bytes]:
+    for _ in range(size_bytes // 1000):
+        yield b" " * 1000
+
+
+@pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
+def test_a_large_body_is_not_read(is_declared: bool):
+    with served(Toy(), limits=Limits(max_body_bytes=10_000)) as site:
+        answer = httpx.post(site.url + TEXT, content=b" " * 50_000 if is_declared else chunked(50_000))
+        assert (answer.status_code, error_of(answer)["code"]) == (413, "body_too_large")
+        assert httpx.post(site.url + TEXT, content=b" " * 9_000).status_code == 400
+
+
+def test_bodies_are_bounded_together():
+    limits = Limits(max_body_bytes=10_000, max_held_bytes=15_000)
+    body = {"model": MODEL, "prompt": "a", "stream": True, "made_up": "x" * 9_000}
+    with served(Toy(holds_at=1), limits=limits) as site:
+        with httpx.stream("POST", site.url + TEXT, json=body) as held:
+            assert held.status_code == 200
+            assert httpx.post(site.url + TEXT, json=body).status_code == 429
+        site.entries(2)
+        with httpx.stream("POST", site.url + TEXT, json=body) as again:
+            assert again.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code", "message"),
+    [
+        pytest.param(Broken("the decoder was lost"), 500, "request_lost", "the decoder was lost", id="lost"),
+        pytest.param(RuntimeError("secret"), 500, "internal_error", "its log says more", id="unexpected"),
+    ],
+)
+def test_an_engine_that_fails_at_once(failure: Exception, status: int, code: str, message: str):
+    with served(Toy(fails_at=0, failure=failure)) as site:
+        for stream in (False, True):
+            answer = httpx.post(site.url + TEXT, json={"model": MODEL, "prompt": "a", "stream": stream})
+            error = error_of(answer)
+            assert (answer.status_code, error["code"], error["type"]) == (status, code, "server_error")
+            assert message in error["message"] and "secret" not in answer.text
