@@ -160,8 +160,9 @@ class Ledger:
             hop_s=offer.hop_s,
             hand_over_s=offer.hand_over_s,
         )
-        self._open[booking.number] = booking, [self._slip_s[slot] for slot in booking.slots]
-        for slot in booking.slots:
+        places = slots.tolist()
+        self._open[booking.number] = booking, [self._slip_s[slot] for slot in places]
+        for slot in places:
             self._on_slot[slot].add(booking.number)
         self._hold(booking, 1)
         return booking

@@ -74,6 +74,17 @@ def lay(first, start_s, end_s, begin_s, step_s, rows, frontier, slots, layers, u
 
 
 @njit(**_COMPILE)
+def no_sooner(rows, frontier, now_s, slots, layers, other_slots, other_layers):
+    """Whether an instance idles and is cut like another and is free no sooner: then no prompt ends sooner there."""
+    for q in range(len(slots)):
+        if rows[slots[q]] != rows[other_slots[q]] or layers[q] != other_layers[q]:
+            return False
+        if max(now_s, frontier[slots[q]]) < frontier[other_slots[q]]:
+            return False
+    return True
+
+
+@njit(**_COMPILE)
 def place(
     first, start_s, end_s, begin_s, step_s, rows, frontier, instances, layers, room, tokens, unit_s, hop_s, now_s,
     until_s,
@@ -83,22 +94,21 @@ def place(
     count, width = instances.shape
     at_s = np.empty(width)
     if len(unit_s) * width <= _FEW:
-        rest_s, tried_s = unit_s[1:].sum(), np.full(len(first), np.inf)
+        rest_s, tried = unit_s[1:].sum(), np.full(len(first), NOTHING)
         for i in range(count):
             # No sooner than the first chunk from any of the slots to the last, and then the others there.
-            free_s, least_s, after = now_s, now_s, 0
+            least_s, after = now_s, 0
             for q in range(width - 1, -1, -1):
                 after += layers[i, q]
-                free_s = max(now_s, frontier[instances[i, q]])
-                least_s = max(least_s, free_s + unit_s[0] * after)
+                least_s = max(least_s, max(now_s, frontier[instances[i, q]]) + unit_s[0] * after)
             if room[i] < tokens or least_s + rest_s * layers[i, width - 1] >= best_end_s:
                 continue
-            if width == 1:
-                # Who idles like somebody tried before, and is free no sooner, ends no sooner.
-                row = rows[instances[i, 0]]
-                if free_s >= tried_s[row]:
-                    continue
-                tried_s[row] = free_s
+            like = tried[rows[instances[i, 0]]]
+            if like != NOTHING and no_sooner(
+                rows, frontier, now_s, instances[i], layers[i], instances[like], layers[like]
+            ):
+                continue
+            tried[rows[instances[i, 0]]] = i
             began_s, ended_s = lay(
                 first, start_s, end_s, begin_s, step_s, rows, frontier, instances[i], layers[i], unit_s, hop_s, now_s,
                 min(until_s, best_end_s), at_s,

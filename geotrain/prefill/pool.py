@@ -12,7 +12,7 @@ from geotrain.prefill.prefixes import Prefixes
 from geotrain.prefill.request import Request
 from geotrain.timeline import Floats, Ints
 
-_MOST_LENGTHS = 4096
+_MOST_LENGTHS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ class Slow:
 
 
 @given(changes=CHANGES, asked=st.lists(PROMPTS, min_size=1, max_size=5))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_the_longest_are_found_and_nothing_that_is_gone(changes: list[Change], asked: list[tuple[int, ...]]) -> None:
     prefixes, slow = Prefixes(INSTANCES), [Slow() for _ in range(INSTANCES)]
     for change, instance, blocks, room_tokens in changes:

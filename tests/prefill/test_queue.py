@@ -25,7 +25,7 @@ def take_all(queue: FairQueue) -> list[Waiting]:
 
 
 @given(works=st.lists(st.tuples(WORKS, WORKS), min_size=20, max_size=60), order=st.randoms())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_two_tenants_with_enough_to_do_get_the_same(works: list[tuple[float, float]], order) -> None:
     queue = FairQueue()
     arrivals = [waiting(n, "ab"[n % 2], works[n // 2][n % 2]) for n in range(2 * len(works))]
@@ -61,7 +61,7 @@ def test_a_priority_weighs_four_times_the_one_below(high: int) -> None:
 
 
 @given(works=st.lists(st.tuples(FLOWS, WORKS), max_size=80), takes=st.randoms())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_inside_a_flow_first_come_first_served_and_all_are_served(works: list[tuple[Flow, float]], takes) -> None:
     queue, taken = FairQueue(), []
     for n, ((tenant, priority), work_s) in enumerate(works):
@@ -111,7 +111,7 @@ def test_who_was_away_gets_no_credit_for_it() -> None:
 
 
 @given(works=st.lists(FLOWS, max_size=40), flow=FLOWS, taken=st.integers(0, 10))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_work_ahead_is_exact_where_all_are_equally_long(works: list[Flow], flow: Flow, taken: int) -> None:
     queue = FairQueue()
     for n, (tenant, priority) in enumerate(works):

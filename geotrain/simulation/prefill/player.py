@@ -22,6 +22,7 @@ from geotrain.simulation.prefill.outcome import Spans
 from geotrain.simulation.prefill.training import Training, View
 
 _LITTLE = 1e-9
+_SELDOM = 0.95
 
 
 class Policy(Protocol):
@@ -322,9 +323,10 @@ class Player:
     def _fitting(self, worker: _Worker, task: _Task, view: View) -> int:
         """Units of the task to run now: each is begun only if it should end in time, the last may be in training's way.
 
-        The first is judged by the predicted time, the others by what the first one took.
+        The first is judged by a time that it seldom exceeds, the others by what the first one took.
         """
-        unit_s, now_s = task.unit_s if task.begun else task.booking.unit_s[task.chunk], view.now_s
+        booking, now_s = task.booking, view.now_s
+        unit_s = task.unit_s if task.begun else booking.unit_s[task.chunk] * booking.kind.time.factor(_SELDOM)
         end_s = self._sight.end_s(view, unit_s)
         self.training.count_on(view, end_s + self._sight.guard_s(view))
         after_one = (end_s - now_s - unit_s) / task.unit_s + _LITTLE

@@ -3,7 +3,6 @@
 import io
 
 import httpx2 as httpx
-import pytest
 
 from geotrain.serving.http.access_log import AccessLog, Entry
 from tests.serving.http.toy import MODEL, Toy, served
@@ -32,13 +31,13 @@ def test_a_line_says_how_a_request_went():
     }
 
 
-@pytest.mark.parametrize("given", ["", "a b", "x" * 129, 'a"b', "a\tb"], ids=["none", "space", "long", "quote", "tab"])
-def test_an_id_that_could_do_harm_is_replaced(given: str):
+def test_an_id_that_could_do_harm_is_replaced():
+    harmful = ["", "a b", "x" * 129, 'a"b', "a\tb"]
     with served(Toy()) as site:
-        answer = httpx.get(f"{site.url}/health", headers={"x-request-id": given})
-        (entry,) = site.entries(1)
-    assert answer.headers["x-request-id"] == entry["id"] != given
-    assert entry["id"].startswith("req-")
+        answers = [httpx.get(f"{site.url}/health", headers={"x-request-id": given}) for given in harmful]
+        logged = [entry["id"] for entry in site.entries(len(harmful))]
+    assert [answer.headers["x-request-id"] for answer in answers] == logged
+    assert all(name.startswith("req-") for name in logged) and len(set(logged)) == len(harmful)
 
 
 def test_refusals_are_logged_by_their_code_only():

@@ -50,7 +50,7 @@ def test_what_is_under_way_may_finish():
 
 
 def test_what_is_not_finished_in_time_ends_with_an_error(caplog: pytest.LogCaptureFixture):
-    with served(Toy(holds_at=1)) as site, site.client() as client:
+    with served(Toy(holds_at=1), drain_s=1.0) as site, site.client() as client:
         stream = client.completions.create(model="toy/counter", prompt="a", stream=True)
         site.end()
         with pytest.raises(openai.APIError, match="the server ended before the answer did"):

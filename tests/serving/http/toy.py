@@ -3,9 +3,10 @@
 import asyncio
 import io
 import json
+import socket
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -28,6 +29,7 @@ from geotrain.tokens.tokenizer import Tokenizer
 
 MODEL = "toy/counter"
 MAX_MODEL_LEN = 64
+HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 
 
 @cache
@@ -60,6 +62,8 @@ class Toy:
     drains: bool = False
     prompts: list[Prompt] = field(default_factory=list)
     under_way: set[str] = field(default_factory=set)
+    held: int = 0
+    """Requests that have come to where they are held."""
 
     @property
     def models(self) -> list[ModelCard]:
@@ -87,6 +91,7 @@ class Toy:
         if number == self.fails_at:
             raise self.failure
         if number == self.holds_at:
+            self.held += 1
             await asyncio.Event().wait()
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
@@ -117,12 +122,21 @@ class Site:
         return [json.loads(line) for line in self.log.getvalue().splitlines()]
 
 
+def sent(site: Site, body: Mapping[str, Any]) -> socket.socket:
+    """A client that has asked and not yet read."""
+    client = socket.create_connection(("127.0.0.1", site.port))
+    content = json.dumps(body).encode()
+    client.sendall(HEAD + b"content-length: %d\r\n\r\n%b" % (len(content), content))
+    return client
+
+
 @contextmanager
 def served(
     engine: Toy,
     *,
     keys: Keys | None = None,
     limits: Limits | None = None,
+    drain_s: float = 10.0,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> Iterator[Site]:
     """The server in a thread of its own, on any free port."""
@@ -135,7 +149,7 @@ def served(
     async def run() -> None:
         log = AccessLog(site.log)
         app = create_app(engine, keys=keys, limits=limits or Limits(), metrics=site.metrics, log=log)
-        async with listening(app, host="127.0.0.1", port=0, keys=keys, drain_s=1.0) as site.port:
+        async with listening(app, host="127.0.0.1", port=0, keys=keys, drain_s=drain_s) as site.port:
             started.set()
             await ending.wait()
 

@@ -22,9 +22,9 @@ from geotrain.simulation.prefill.training import Training
 from geotrain.simulation.prefill.weather import Spell, Weather
 from geotrain.workload import Model
 from tests.prefill.parts import held_bytes
-from tests.simulation.plans import make_plan
+from tests.simulation.prefill.test_steps import make
 
-SCHEDULES = ["gpipe", "1f1b", "varuna", "atlas", "zero-bubble"]
+SCHEDULES = ["gpipe", "1f1b", "varuna", "atlas", "zero-bubble", "interleaved"]
 MODELS = (
     Model(name="tiny", layers=4, hidden=64, heads=2, vocab=100),
     Model(name="small", layers=6, hidden=32, heads=2, vocab=100),
@@ -39,19 +39,19 @@ def plans(draw: st.DrawFn, schedule: str) -> Plan:
     stages = draw(st.integers(2, 5))
     each = st.lists(TENS, min_size=stages, max_size=stages)
     occupancy = draw(st.lists(st.one_of(st.none(), TENS), min_size=stages - 1, max_size=stages - 1))
-    return make_plan(
-        forward=draw(each),
-        backward=draw(each),
-        recompute=draw(st.one_of(st.none(), each)),
-        occupancy=occupancy,
-        latency=[0.0 if each is None else draw(TENS) for each in occupancy],
-        microbatches=draw(st.integers(1, 6)),
-        pipelines=draw(st.integers(1, 3)),
-        cells=draw(st.integers(1, 2)),
-        sharing=draw(st.sampled_from(["spatial", "temporal"])),
-        gpu_memory=draw(st.sampled_from(["80 GiB", "8 MB"])),
-        schedule=schedule,
-    )
+    case = {
+        "forward": draw(each),
+        "backward": draw(each),
+        "recompute": draw(st.one_of(st.none(), each)),
+        "occupancy": occupancy,
+        "latency": [0.0 if each is None else draw(TENS) for each in occupancy],
+        "microbatches": draw(st.integers(1, 6)),
+        "pipelines": draw(st.integers(1, 3)),
+        "cells": draw(st.integers(1, 2)),
+        "sharing": draw(st.sampled_from(["spatial", "temporal"])),
+        "gpu_memory": draw(st.sampled_from(["80 GiB", "8 MB"])),
+    }
+    return make(schedule, case)
 
 
 @st.composite

@@ -83,7 +83,7 @@ def drawn(data: st.DataObject, schedule: str, *, rough: bool) -> tuple[Scene, Tr
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_in_calm_weather_training_does_not_notice(schedule: str, data: st.DataObject) -> None:
     scene, trace = drawn(data, schedule, rough=False)
     player, audited = played(scene, trace)
@@ -104,7 +104,7 @@ def test_in_calm_weather_training_does_not_notice(schedule: str, data: st.DataOb
 @pytest.mark.parametrize("way", ["ours", "reactive", "fixed"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_in_any_weather_one_thing_at_a_time_and_nobody_is_lost(schedule: str, way: str, data: st.DataObject) -> None:
     scene, trace = drawn(data, schedule, rough=True)
     player, audited = played(scene, trace, way)

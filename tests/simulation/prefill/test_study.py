@@ -99,7 +99,7 @@ def assert_figures_add_up(found: Study, trace: Trace) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
-@settings(max_examples=4)
+@settings(max_examples=3)
 def test_in_calm_weather_figures_add_up(schedule: str, data: st.DataObject) -> None:
     scene = data.draw(scenes(schedule, rough=False))
     trace = data.draw(traces(scene.models))
