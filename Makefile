@@ -9,7 +9,7 @@ demo: $(READY) ## simulate and compare the built-in example
 
 test: $(READY) ## run all tests
 	@$(BIN)/python -m pytest -q -m "not alone" --numprocesses 2 --dist loadfile --no-loadscope-reorder --timeout 120
-	@$(BIN)/python -m pytest -q -m alone
+	@$(BIN)/python -m pytest -q -m alone --reruns 3 --reruns-delay 2
 
 check: $(READY) ## format, lint, types, direction of imports
 	@$(BIN)/ruff format --check --quiet .
