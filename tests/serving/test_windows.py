@@ -345,8 +345,9 @@ def test_no_reader_ever_sees_a_torn_record(tmp_path: Path):
     writer.start()
     with closing(Reader(tmp_path, NAME)) as reader:
         _until(lambda: (record := reader.read()) is not None and record.state is State.RUNNING)
-        last, seen = 0, set()
-        for _ in range(10_000):
+        last, reads, seen = 0, 0, set[int]()
+        while reads < 10_000 or len(seen) <= 100:  # however seldom the writer has a core
+            reads += 1
             record = reader.read()
             assert record is not None
             assert record.begin_s == record.length_s == record.step == record.changed_s
@@ -357,7 +358,6 @@ def test_no_reader_ever_sees_a_torn_record(tmp_path: Path):
             seen.add(last)
     stop.set()
     writer.join()
-    assert len(seen) > 100
 
 
 def test_the_layout_is_fixed():
