@@ -4,7 +4,7 @@ Four data centers at 40 ms, one stage of each pipeline in each, four pipelines; 
 with 3 microbatches and GPT-A-like ones with 6: that makes Atlas alone about 45% busy. Traces come from the folder that
 GEOTRAIN_TRACES names; those that are not there are made up.
 
-    python -m benchmarks.prefill               all; about three minutes
+    python -m benchmarks.prefill               all; several minutes, most of it `controller` and `rivals`
     python -m benchmarks.prefill ttft rivals   some of: controller, published, jitter, ttft, rivals
 """
 
