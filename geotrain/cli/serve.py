@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from geotrain.serving.http.auth import Keys
     from geotrain.serving.http.limits import Limits
     from geotrain.serving.model_card import ModelCard
-    from geotrain.serving.service import Terms
+    from geotrain.serving.service import Terms, Vllm
     from geotrain.serving.site import Site
 
 
@@ -67,6 +67,16 @@ def command(
     ] = "llama-3.1-8b",
     device: Annotated[str, typer.Option(metavar="DEVICE", help="Of torch: cpu, cuda.")] = "cpu",
     decoder_memory: Annotated[str, typer.Option(metavar="SIZE", help="For keys and values at the decoder.")] = "2 GB",
+    vllm: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A vLLM server that decodes in place of the built-in decoder; see above."),
+    ] = None,
+    vllm_model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The model's name there, if it is not the one here.")
+    ] = None,
+    handover: Annotated[
+        Path, typer.Option(metavar="DIR", help="vLLM: where keys and values are laid down for it.")
+    ] = Path("/dev/shm/geotrain-kv"),
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep access.jsonl and prefill.jsonl, what was done when.")
     ] = None,
@@ -81,6 +91,10 @@ def command(
     runs, they always may. Run it where the training processes are: once per machine, or with --dc once per data
     center.
 
+    With --vllm, a vLLM server on this machine decodes: keys and values are handed over through memory, block by block,
+    and vLLM goes on from the first token. It must be started with geotrain installed beside it and with the
+    --kv-transfer-config that this command prints; its API key, if it has one, is read from GEOTRAIN_VLLM_KEY.
+
     A request that no bubble can serve within --slo is answered 429 with Retry-After. SIGTERM or Ctrl-C ends the
     service: requests under way are finished, new ones get 503.
 
@@ -91,6 +105,8 @@ def command(
         geotrain serve plan.yaml --model run/model --announce /dev/shm/run --port 8000
 
         curl localhost:8000/v1/completions --json '{"model": "run", "prompt": "The sea", "max_tokens": 20}'
+
+        geotrain serve plan.yaml --model Llama-3.2-1B --vllm http://127.0.0.1:8001/v1
 
         geotrain serve plan.yaml --model Llama-3.2-1B --dc east --host 0.0.0.0 --api-keys keys.txt --device cuda
     """
@@ -106,7 +122,7 @@ def command(
         import torch
         import uvicorn  # noqa: F401
 
-        from geotrain.model import Config
+        from geotrain.model import Config, weights
     except ImportError as error:
         raise InputError(f"serving needs {error.name}: pip install 'geotrain[serve]'") from None
     from geotrain.prefill.settings import Settings
@@ -125,12 +141,17 @@ def command(
         chunk_tokens=chunk,
         batch_tokens=min(chunk, Settings.batch_tokens),
     )
+    try:
+        announce.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--announce: {announce} cannot be made: {error.strerror}") from None
     keys = Keys() if api_keys is None else Keys.load(api_keys)
     drain_s = quantity("--drain", drain, TIME)
     decoder_bytes = quantity("--decoder-memory", decoder_memory, SIZE)
     with tempfile.TemporaryDirectory(prefix="geotrain-model-") as scratch:
         directory = served_directory(model, tokenizer, Path(scratch))
         config = Config.load(directory / "config.json")
+        weights.check(config, directory)
         called = name or (model.resolve().name if model.name != "model" else model.resolve().parent.name)
         card = ModelCard.load(
             directory,
@@ -147,10 +168,25 @@ def command(
                 times=_times(here, times, emulated=compute == "emulated", like=like),
                 emulated=compute == "emulated",
                 device=device,
+                vllm=None if vllm is None else _vllm(vllm, vllm_model or called, handover),
                 decoder_bytes=decoder_bytes,
             )
             assert here.layers(), "workers, or an error that says why there are none"
-        _serve(here, card, terms, config.stop_ids, host, port, keys, Limits(), out, drain_s)
+        _serve(here, card, terms, host, port, keys, Limits(), out, drain_s)
+
+
+def _vllm(url: str, called: str, directory: Path) -> Vllm:
+    import os
+    from urllib.parse import urlsplit
+
+    from geotrain.errors import InputError
+    from geotrain.serving.service import Vllm
+    from geotrain.serving.vllm.server import transfer_config
+
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise InputError(f"--vllm is {url!r} and must be an address such as http://127.0.0.1:8001/v1")
+    typer.echo(f"vLLM must have been started with --kv-transfer-config '{transfer_config(directory)}'", err=True)
+    return Vllm(url=url, called=called, directory=directory, key=os.environ.get("GEOTRAIN_VLLM_KEY", ""))
 
 
 def _times(site: Site, file: Path | None, *, emulated: bool, like: str) -> Mapping[str, PrefillTime] | None:
@@ -177,7 +213,6 @@ def _serve(
     site: Site,
     card: ModelCard,
     terms: Terms,
-    stop_ids: tuple[int, ...],
     host: str,
     port: int,
     keys: Keys,
@@ -206,7 +241,7 @@ def _serve(
         ended, metrics = asyncio.Event(), Metrics()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        async with service(site, card, terms, metrics=metrics, journal=journal, stop_ids=stop_ids, say=say) as running:
+        async with service(site, card, terms, metrics=metrics, journal=journal, say=say) as running:
             app = create_app(running.engine, keys=keys, limits=limits, metrics=metrics, log=log)
             async with listening(app, host=host, port=port, keys=keys, drain_s=drain_s) as bound:
                 say(f"{card.name}: {len(site.layers())} workers and a decoder are starting")

@@ -22,6 +22,11 @@ FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 
 
+def check(config: Config, directory: Path) -> None:
+    """InputError if tensors are missing, or others there; none is read."""
+    _check_names(_files(directory), config, directory)
+
+
 def load(part: Part, directory: Path) -> None:
     """Fill the part from model.safetensors, or the files of model.safetensors.index.json; the rest is not read."""
     files = _files(directory)

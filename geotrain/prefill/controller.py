@@ -106,6 +106,10 @@ class Controller:
         if dry and len(self._queue):
             self.wake_s = now_s
 
+    def catch_up(self, now_s: float) -> None:
+        """Take notice of what is late; to be called now and then where slots may be slower than they should."""
+        self._ledger.catch_up(now_s)
+
     def lost(self, slot: int, now_s: float) -> tuple[list[Booking], list[Command]]:
         """A slot is gone: its bookings are void, and booked again where they can still be in time."""
         void = self._ledger.lost(slot, now_s)

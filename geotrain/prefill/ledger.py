@@ -187,6 +187,17 @@ class Ledger:
             pool.prefixes.keep(booking.instance, request.blocks, int(pool.room[booking.instance]))
         return booking, dry
 
+    def catch_up(self, now_s: float) -> None:
+        """What should have been done by now is late at least until now, and all that is booked behind it."""
+        for slot, numbers in enumerate(self._on_slot):
+            if numbers:
+                booking, slips_s = self._open[min(numbers)]
+                late_s = now_s - booking.end_s - booking.hand_over_s
+                shift_s = slips_s[booking.slots.index(slot)] + late_s - self._slip_s[slot]
+                if shift_s > 0:
+                    self._slip_s[slot] += shift_s
+                    self._frontier_s[slot] += shift_s
+
     def lost(self, slot: int, now_s: float) -> list[Booking]:
         """The slot is gone, and with it its instances; what was booked on them is void."""
         self._gone.add(slot)

@@ -1,7 +1,8 @@
 """What passes between the HTTP side and the engine. Knows neither HTTP nor sockets."""
 
+import time
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from geotrain.errors import RunError
@@ -39,6 +40,8 @@ class Prompt:
     model: str
     tokens: tuple[int, ...]
     sampling: Sampling
+    arrival_s: float = field(default_factory=time.monotonic)
+    """On the machine's monotonic clock."""
     tenant: str = ""
     priority: int = 0
 
@@ -84,6 +87,6 @@ class Engine(Protocol):
         """The answer as it comes; the last piece has a finish.
 
         The request begins when the first piece is asked for, and from then on goes on whether or not somebody reads.
-        Raises Busy or Draining in place of the first piece, Broken in place of any. Closing the generator, or
-        cancelling who waits for a piece, ends the request and frees what it holds.
+        Raises Busy or Draining in place of the first piece, InputError if there never can be one, and Broken in place
+        of any. Closing the generator, or cancelling who waits for a piece, ends the request and frees what it holds.
         """

@@ -6,26 +6,15 @@ Calls come on the event loop; the model runs in a thread, and whoever comes or g
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from geotrain.errors import GeotrainError
 from geotrain.serving.contract import Broken, Piece
 from geotrain.serving.decoding import Decoder
+from geotrain.serving.early import Early
 from geotrain.serving.messages import DecodeStart, Error, FirstToken, Kv, Message, Token, Tokens
 from geotrain.serving.tensors import unpack
 
 _SWEEP_S = 1.0
-_EARLY_BYTES = 256 << 20
-"""Of keys and values whose request has not been announced: more than a moment's worth means that nobody will."""
-
-
-@dataclass
-class _Early:
-    """What came before its request did."""
-
-    since_s: float
-    kept: list[tuple[Kv, bytearray]]
-    first: FirstToken | None = None
 
 
 class Decoding:
@@ -36,8 +25,10 @@ class Decoding:
         self._decoder, self._lease_s, self._tell = decoder, lease_s, tell
         self._due_s: dict[str, float] = {}
         """Of who waits for keys and values."""
-        self._early: dict[str, _Early] = {}
-        self._early_bytes = 0
+        self._early = Early(lease_s=lease_s)
+        self._starting: list[tuple[DecodeStart, Sequence[int]]] = []
+        self._first: dict[str, FirstToken] = {}
+        """Tokens that have overtaken keys and values."""
         self._joining: list[FirstToken] = []
         self._leaving: list[str] = []
         self._stirred = asyncio.Event()
@@ -47,47 +38,62 @@ class Decoding:
         """Tokens whose keys and values it can hold."""
         return self._decoder.room_tokens
 
+    @property
+    def held_tokens(self) -> int:
+        """For whose keys and values memory is taken, or will be."""
+        return self._decoder.reserved_tokens
+
     def start(self, message: DecodeStart, prompt: Sequence[int]) -> None:
         """Keep room for a request."""
-        early = self._early.pop(message.request, None)
+        self._starting.append((message, prompt))
+        self._stirred.set()
+
+    def _start(self, message: DecodeStart, prompt: Sequence[int]) -> None:
         try:
             self._decoder.reserve(message.request, prompt, message.sampling)
         except GeotrainError as error:
             self._tell(Error(request=message.request, message=str(error)))
             return
         self._due_s[message.request] = time.monotonic() + self._lease_s
-        if early is not None:
-            for kv, payload in early.kept:
-                self._early_bytes -= len(payload)
-                self.receive(kv, payload)
-            if early.first is not None:
-                self.first(early.first)
+        for early, payload in self._early.take(message.request):
+            if isinstance(early, Kv):
+                self.receive(early, payload)
+            else:
+                self.first(early)
 
     def receive(self, message: Kv, payload: bytearray) -> None:
         """Keys and values."""
         if message.request not in self._due_s:
-            if self._early_bytes + len(payload) <= _EARLY_BYTES:
-                self._early_bytes += len(payload)
-                self._unannounced(message.request).kept.append((message, payload))
+            self._early.keep(message, payload)
             return
         try:
             self._decoder.receive(message.request, message.layer, message.position, unpack(message.tensor, payload))
         except GeotrainError as error:
             self._fail(message.request, str(error))
+        else:
+            self._join(message.request)
 
     def first(self, message: FirstToken) -> None:
         """The prompt is through."""
         if message.request not in self._due_s:
-            self._unannounced(message.request).first = message
+            self._early.keep(message, bytearray())
             return
-        self._joining.append(message)
-        self._stirred.set()
+        self._first[message.request] = message
+        self._join(message.request)
+
+    def _join(self, request: str) -> None:
+        """If all is here: layers come from different workers, in any order."""
+        if request in self._first and not self._decoder.lacking(request):
+            self._joining.append(self._first.pop(request))
+            self._stirred.set()
 
     def cancel(self, requests: Sequence[str]) -> None:
         """Nobody waits for these any more."""
         self._leaving += requests
         for request in requests:
             self._due_s.pop(request, None)
+            self._first.pop(request, None)
+            self._early.over(request)
         self._stirred.set()
 
     async def run(self) -> None:
@@ -106,8 +112,12 @@ class Decoding:
             sweeping.cancel()
 
     def _between(self) -> None:
+        starting, self._starting = self._starting, []
+        for start in starting:
+            self._start(*start)
         leaving, self._leaving = self._leaving, []
         for request in leaving:
+            self._due_s.pop(request, None)
             self._decoder.leave(request)
         joining, self._joining = self._joining, []
         for message in joining:
@@ -117,6 +127,8 @@ class Decoding:
                 self._said({message.request: self._decoder.join(message.request, message.token)})
             except GeotrainError as error:
                 self._fail(message.request, str(error))
+            else:
+                self._early.over(message.request)
 
     def _said(self, pieces: dict[str, Piece | Broken]) -> None:
         tokens = []
@@ -129,13 +141,8 @@ class Decoding:
             self._tell(Tokens(tokens=tuple(tokens)))
 
     def _fail(self, request: str, message: str) -> None:
-        self._due_s.pop(request, None)
-        self._leaving.append(request)
-        self._stirred.set()
+        self.cancel([request])
         self._tell(Error(request=request, message=message))
-
-    def _unannounced(self, request: str) -> _Early:
-        return self._early.setdefault(request, _Early(time.monotonic(), []))
 
     async def _sweep(self) -> None:
         """Give up what does not become complete."""
@@ -144,5 +151,4 @@ class Decoding:
             now_s = time.monotonic()
             for request in [request for request, due_s in self._due_s.items() if now_s > due_s]:
                 self._fail(request, f"its keys and values did not come within {self._lease_s:g} s")
-            for request in [key for key, early in self._early.items() if now_s - early.since_s > self._lease_s]:
-                self._early_bytes -= sum(len(payload) for _, payload in self._early.pop(request).kept)
+            self._early.sweep()

@@ -92,10 +92,15 @@ class Decoder:
         sequence.cache.write(layer, start, kv[:, None].to(self._parameter))
         sequence.received[layer] = max(there, start + kv.shape[2])
 
+    def lacking(self, request: str) -> list[int]:
+        """Layers whose keys and values are not all here."""
+        sequence = self._waiting[request]
+        return [layer for layer in self._part.layers if sequence.received.get(layer) != sequence.prompt_tokens]
+
     def join(self, request: str, first: int) -> Piece:
         """All keys and values are here, and the first token: it takes part from the next step on."""
+        lacking = self.lacking(request)
         sequence = self._waiting.pop(request)
-        lacking = [layer for layer in self._part.layers if sequence.received.get(layer) != sequence.prompt_tokens]
         if lacking:
             raise RunError(f"request {request}: keys and values of layer {lacking[0]} are missing")
         sequence.cache.advance(sequence.prompt_tokens)

@@ -25,6 +25,8 @@ class Desk:
         self._hear, self._gone, self._silent_s = hear, gone, silent_s
         self._listener = Listener(me, self._serve)
         self._boxes: dict[str, tuple[Outbox, Wire]] = {}
+        self.held_tokens: dict[str, int] = {}
+        """Of who is there, for whose keys and values it takes memory."""
 
     @property
     def address(self) -> str:
@@ -57,13 +59,16 @@ class Desk:
         try:
             while True:
                 frame = await wire.receive(deadline_s=self._silent_s)
-                if not isinstance(frame.message, Heartbeat):
+                if isinstance(frame.message, Heartbeat):
+                    self.held_tokens[name] = frame.message.held_tokens
+                else:
                     self._hear(name, frame)
         finally:
             for task in tasks:
                 task.cancel()
             if self._boxes.get(name) == mine:
                 del self._boxes[name]
+                self.held_tokens.pop(name, None)
                 self._gone(name)
 
     async def _carry(self, wire: Wire, box: Outbox) -> None:

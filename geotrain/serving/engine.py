@@ -7,12 +7,14 @@ import asyncio
 import math
 import time
 from array import array
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 
-from geotrain.prefill.booking import Booking, Command, Run
+from geotrain.errors import InputError
+from geotrain.prefill.booking import Booking, Command, Refuse, Run
 from geotrain.prefill.controller import Controller
 from geotrain.prefill.predictor import chunks
 from geotrain.prefill.request import End, Request
@@ -30,17 +32,19 @@ from geotrain.serving.messages import (
     Step,
     Task,
     Tensor,
+    Token,
     Tokens,
     Windows,
 )
 from geotrain.serving.metrics import Metrics
 from geotrain.serving.model_card import ModelCard
-from geotrain.serving.steps import Steps
+from geotrain.serving.steps import Change, Steps
 from geotrain.serving.wire import Frame
 
-_TICK_S = 0.5
+_TICK_S = 0.1
 _SELDOM = 0.95
 _SOON_S = 1.0
+_AT_ONCE = 32
 
 
 @dataclass(eq=False, kw_only=True)
@@ -101,6 +105,9 @@ class LiveEngine:
         self._booked: dict[int, _Booked] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._told: dict[str, Windows] = {}
+        self._change, self._filled = Change(), False
+        self._said: deque[Token] = deque()
+        """By the decoder, and not handed out yet."""
 
     # For the HTTP side
 
@@ -124,6 +131,11 @@ class LiveEngine:
         """Requests that have not ended."""
         return len(self._live)
 
+    @property
+    def reserved_tokens(self) -> int:
+        """At the decoder, for those."""
+        return self._reserved_tokens
+
     def drain(self) -> None:
         """Take no more requests."""
         self._draining = True
@@ -136,7 +148,10 @@ class LiveEngine:
 
     async def submit(self, prompt: Prompt) -> AsyncGenerator[Piece, None]:
         """As the contract has it."""
-        live = self._admit(prompt)
+        try:
+            live = self._admit(prompt)
+        finally:
+            self._metrics.observe_admission(self._card.name, time.monotonic() - prompt.arrival_s)
         try:
             while True:
                 piece = await live.pieces.get()
@@ -157,13 +172,16 @@ class LiveEngine:
         now_s = time.monotonic()
         request = Request(
             id=next(self._numbers),
-            arrival_s=now_s,
+            arrival_s=prompt.arrival_s,
             input_tokens=len(prompt.tokens),
             output_tokens=prompt.sampling.max_tokens,
             tenant=prompt.tenant,
             priority=prompt.priority,
         )
         live = _Live(prompt=prompt, request=request)
+        if live.room_tokens > self._room_tokens:
+            asked, room = live.room_tokens, self._room_tokens
+            raise InputError(f"prompt and answer take {asked} tokens at the decoder, and it has room for {room}")
         if self._reserved_tokens + live.room_tokens > self._room_tokens:
             raise Busy("the decoder has no room for another answer", retry_after_s=_SOON_S)
         self._reserved_tokens += live.room_tokens
@@ -210,6 +228,7 @@ class LiveEngine:
     def _give_up(self) -> None:
         assert self._controller is not None
         now_s = time.monotonic()
+        self._controller.catch_up(now_s)
         void, commands = self._controller.give_up(now_s)
         self._void(void)
         self._obey(commands)
@@ -225,9 +244,7 @@ class LiveEngine:
             if isinstance(command, Run):
                 self._run(command.booking)
             elif (live := self._by_number.get(command.request.id)) is not None:
-                rejected = command.end is End.REJECTED
-                words = "no bubble in time" if command.reason == "busy" else command.reason
-                self._fail(live, Busy(words, retry_after_s=command.retry_after_s) if rejected else Broken(words))
+                self._fail(live, _error(command))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -312,7 +329,8 @@ class LiveEngine:
     # What processes say
 
     def joined(self, name: str, address: str, *, room_tokens: int = 0) -> None:
-        """A worker, or the decoder, has its weights."""
+        """A worker, or the decoder, has its weights, and nothing of what one with its name had before."""
+        self.gone(name)
         self._addresses[name] = address
         if name not in self._slot:
             self._decoder, self._room_tokens = name, room_tokens
@@ -337,9 +355,10 @@ class LiveEngine:
         """A message of a worker, or of the decoder."""
         match frame.message:
             case Tokens() as message:
-                for token in message.tokens:
-                    if (live := self._live.get(token.request)) is not None:
-                        self._spoke(live, Piece(text=token.text, token=token.token, finish=token.finish))
+                idle = not self._said
+                self._said.extend(message.tokens)
+                if idle:
+                    self._hand_out()
             case Report() as message:
                 self._reported(name, message)
             case Step() as message:
@@ -351,6 +370,15 @@ class LiveEngine:
                     self._fail(live, Broken(words))
             case _:
                 pass
+
+    def _hand_out(self) -> None:
+        """Some tokens at a time: who asks anew does not wait until everybody has been answered."""
+        for _ in range(min(_AT_ONCE, len(self._said))):
+            token = self._said.popleft()
+            if (live := self._live.get(token.request)) is not None:
+                self._spoke(live, Piece(text=token.text, token=token.token, finish=token.finish))
+        if self._said:
+            asyncio.get_running_loop().call_soon(self._hand_out)
 
     def _spoke(self, live: _Live, piece: Piece) -> None:
         now_s = time.monotonic()
@@ -376,6 +404,7 @@ class LiveEngine:
                 live.started_s = report.now_s
                 self._metrics.observe_queue(self._card.name, report.now_s - live.request.arrival_s)
             return
+        self._filled = True
         self._metrics.observe_wait_for_bubble(report.waited_s)
         self._journal.worked(name, report)
 
@@ -385,6 +414,10 @@ class LiveEngine:
         self._journal.stepped(step.number, begin_s)
         if not math.isnan(length_s := self._steps.length_s):
             self._metrics.observe_step(length_s)
+            self._change.add(length_s, filled=self._filled)
+            if (share := self._change.share) is not None:
+                self._metrics.set_step_change(share)
+        self._filled = False
         self._controller.step_began(begin_s)
         self._give_up()
 
@@ -400,9 +433,20 @@ class LiveEngine:
         used_s = max(0.0, now.used_s - before.used_s)
         self._metrics.add_bubble("offered", offered_s)
         self._metrics.add_bubble("used", used_s)
+        for reason, wasted_s in now.wasted_s.items():
+            self._metrics.add_bubble("wasted", wasted_s - before.wasted_s.get(reason, 0.0), reason=reason)
         self._metrics.add_overruns(now.overruns - before.overruns, now.overrun_s - before.overrun_s)
         self._metrics.set_guard(max(told.guard_s for told in self._told.values()))
         self._journal.watched(name, now)
+
+
+def _error(refusal: Refuse) -> Exception:
+    if refusal.reason == "slot lost":
+        return Broken("the prefill worker was lost")
+    if refusal.reason == "busy" or refusal.end is End.FAILED:
+        # Who waited too long has lost nothing but time.
+        return Busy("no bubble in time", retry_after_s=refusal.retry_after_s or _SOON_S)
+    return InputError(f"a prompt of {refusal.request.input_tokens} tokens: {refusal.reason} for the GPUs here")
 
 
 def _slice(live: _Live, tokens: int, position: int) -> Slice:

@@ -194,6 +194,8 @@ class Windows(_Strict):
     """Whether training runs beside it."""
     offered_s: Seconds
     used_s: Seconds
+    wasted_s: Annotated[dict[Text, Seconds], Field(max_length=16)] = {}
+    """By reason."""
     overruns: Whole
     overrun_s: Seconds
     guard_s: Seconds
@@ -204,6 +206,8 @@ class Heartbeat(_Strict):
 
     kind: Literal["heartbeat"] = "heartbeat"
     now_s: Seconds
+    held_tokens: Whole = 0
+    """For whose keys and values memory is taken."""
 
 
 class DecodeStart(_Strict):

@@ -40,8 +40,10 @@ class Metrics:
         self._overruns = self._counter("geotrain:overruns", "Units of prefill still on when training came back")
         self._overrun_s = self._counter("geotrain:overrun_seconds", "Time by which they were late")
         self._guard = self._gauge("geotrain:guard_seconds", "Time left free before training is expected back")
+        self._admission = self._times("geotrain:admission", "From arrival to being taken or turned away", _GAPS_S)
         self._wait = self._times("geotrain:wait_for_bubble", "Waiting of a ready unit for a bubble", labels=())
         self._step = self._times("geotrain:training_step", "Steps of the training run", labels=())
+        self._change = self._gauge("geotrain:training_step_change", "Share by which prefill makes steps longer")
 
     def text(self) -> bytes:
         """For /metrics."""
@@ -82,6 +84,10 @@ class Metrics:
         self._running.labels(model).set(running)
         self._waiting.labels(model).set(waiting)
 
+    def observe_admission(self, model: str, admission_s: float) -> None:
+        """A request was taken, or turned away."""
+        self._admission.labels(model).observe(admission_s)
+
     def observe_queue(self, model: str, queue_s: float) -> None:
         """The first unit of a prompt begins."""
         self._queue.labels(model).observe(queue_s)
@@ -114,6 +120,10 @@ class Metrics:
     def observe_step(self, step_s: float) -> None:
         """Training did a step."""
         self._step.observe(step_s)
+
+    def set_step_change(self, share: float) -> None:
+        """How much longer steps are with prefill than without."""
+        self._change.set(share)
 
     def _times(
         self, name: str, words: str, buckets: Sequence[float] = _SECONDS, labels: Sequence[str] = ("model_name",)

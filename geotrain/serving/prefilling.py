@@ -5,8 +5,9 @@ unit of it the gate is asked anew, so training never waits for longer than a uni
 """
 
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -83,7 +84,9 @@ class Prefilling:
         self._held: dict[int, set[str]] = {}
         """Keys and values here, by booking."""
         self._forgotten: deque[int] = deque(maxlen=_FORGOTTEN)
-        self._step: int | None = None
+        self._step: tuple[float, int] | None = None
+        """Birth of the training process, and its step."""
+        self._wasted_s: defaultdict[str, float] = defaultdict(float)
         self._trains: bool | None = None
         self._told_s = 0.0
         self._ended = False
@@ -92,6 +95,11 @@ class Prefilling:
         """Something for this slot; any thread may call."""
         self._inbox.append(Given(message, payload))
         self._gate.wake()
+
+    @property
+    def held_tokens(self) -> int:
+        """For whose keys and values memory is taken; any thread may ask."""
+        return self._shard.tokens_held
 
     def end(self) -> None:
         """Leave `run`; any thread may call."""
@@ -105,7 +113,8 @@ class Prefilling:
             self._watch()
             work = self._next()
             if work is None:
-                self._gate.sleep(_IDLE_S)
+                with self._wasting("nothing to do"):
+                    self._gate.sleep(_IDLE_S)
             elif self._may(work):
                 try:
                     self._unit(work)
@@ -160,8 +169,8 @@ class Prefilling:
         self._gate.look()
         record = self._gate.record
         now_s, trains = time.monotonic(), record is not None and record.state is State.RUNNING
-        if record is not None and trains and record.step != self._step:
-            self._step = record.step
+        if record is not None and trains and (record.born_s, record.step) != self._step:
+            self._step = record.born_s, record.step
             past, complete = self._gate.take_past()
             windows = tuple(Window(mark=one.mark, start_s=one.start_s, end_s=one.end_s) for one in past)
             step = Step(number=record.step, begin_s=record.begin_s, length_s=record.length_s, windows=windows)
@@ -173,6 +182,7 @@ class Prefilling:
                 trains=trains,
                 offered_s=gate.offered_s,
                 used_s=gate.used_s,
+                wasted_s=dict(self._wasted_s),
                 overruns=gate.overruns,
                 overrun_s=gate.overrun_s,
                 guard_s=gate.guard_s,
@@ -194,9 +204,18 @@ class Prefilling:
         if self._gate.open_for(unit_s):
             return True
         start_s = time.monotonic()
-        open_ = not self._inbox and self._gate.wait(unit_s, LOOK_S)
+        with self._wasting("too short"):
+            opened = not self._inbox and self._gate.wait(unit_s, LOOK_S)
         work.waited_s += time.monotonic() - start_s
-        return open_
+        return opened
+
+    @contextmanager
+    def _wasting(self, reason: str) -> Iterator[None]:
+        """Idle time of the slot that passes in the block is lost."""
+        before_s = self._gate.offered_s
+        yield
+        self._gate.look()
+        self._wasted_s[reason] += max(0.0, self._gate.offered_s - before_s)
 
     def _unit(self, work: _Work) -> None:
         task = work.task

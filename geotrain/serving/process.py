@@ -10,13 +10,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Protocol, TypeVar
 
 import torch
 
 from geotrain.device import Device
 from geotrain.errors import GeotrainError
+from geotrain.model import Config
 from geotrain.serving.decoder import Decoding
 from geotrain.serving.decoding import Decoder
 from geotrain.serving.gate import Gate
@@ -32,15 +34,32 @@ from geotrain.serving.messages import (
 )
 from geotrain.serving.prefilling import Prefilling
 from geotrain.serving.shard import Shard, load_part
-from geotrain.serving.specs import DecoderSpec, Spec, WorkerSpec
+from geotrain.serving.specs import BridgeSpec, DecoderSpec, Spec, WorkerSpec
 from geotrain.serving.tensors import unpack
 from geotrain.serving.wire import Buffer, Frame, Party, Wire
 from geotrain.tokens.tokenizer import Tokenizer
 from geotrain.transport import TransportError
 
+_S = TypeVar("_S", bound=Spec)
 HEARTBEAT_S = 1.0
+_PLENTY = 1 << 40
+"""Tokens at a vLLM, which looks after its room itself."""
 
 
+def _plainly(be: Callable[[_S], None]) -> Callable[[_S], None]:
+    """Whatever is wrong is said in one sentence."""
+
+    def run(spec: _S) -> None:
+        try:
+            be(spec)
+        except GeotrainError as error:
+            sys.stderr.write(f"error: {spec.me.name}: {error}\n")
+            sys.exit(error.exit_code)
+
+    return run
+
+
+@_plainly
 def be_worker(spec: WorkerSpec) -> None:
     """Be a prefill worker until serve hangs up."""
     _begin()
@@ -50,13 +69,42 @@ def be_worker(spec: WorkerSpec) -> None:
     asyncio.run(_end_with(_work(spec, shard, gate, device)))
 
 
+@_plainly
 def be_decoder(spec: DecoderSpec) -> None:
     """Be the decoder until serve hangs up."""
     _begin()
     tokenizer = Tokenizer.read(spec.model / "tokenizer.json")
     part = load_part(spec.model, device=spec.device)
-    decoder = Decoder(part, tokenizer, limit_bytes=spec.limit_bytes, stop_ids={*spec.stop_ids, tokenizer.end_id})
-    asyncio.run(_end_with(_decode(spec, decoder)))
+    decoder = Decoder(part, tokenizer, limit_bytes=spec.limit_bytes, stop_ids={*part.config.stop_ids, tokenizer.end_id})
+    asyncio.run(
+        _end_with(_decode(spec, lambda tell: Decoding(decoder, lease_s=spec.lease_s, tell=tell), decoder.room_tokens))
+    )
+
+
+@_plainly
+def be_bridge(spec: BridgeSpec) -> None:
+    """Be the decoder, with a vLLM server behind it, until serve hangs up."""
+    from geotrain.serving.vllm.bridge import Bridge
+
+    _begin()
+    tokenizer, config = Tokenizer.read(spec.model / "tokenizer.json"), Config.load(spec.model / "config.json")
+
+    def bridge(tell: Callable[[Message], None]) -> Bridge:
+        return Bridge(
+            spec.directory, spec.url, spec.called, config, tokenizer, lease_s=spec.lease_s, tell=tell, key=spec.key
+        )
+
+    asyncio.run(_end_with(_decode(spec, bridge, _PLENTY)))
+
+
+class _Decodes(Protocol):
+    @property
+    def held_tokens(self) -> int: ...
+    def start(self, message: DecodeStart, prompt: list[int]) -> None: ...
+    def receive(self, message: Kv, payload: bytearray) -> None: ...
+    def first(self, message: FirstToken) -> None: ...
+    def cancel(self, requests: Sequence[str]) -> None: ...
+    async def run(self) -> None: ...
 
 
 def _begin() -> None:
@@ -83,12 +131,12 @@ async def _work(spec: WorkerSpec, shard: Shard, gate: Gate, device: Device | Non
         async with _peers(spec, hear) as address:
             thread.start()
             lines.send(None, Ready(address=address))
-            await lines.listen(hear)
+            await lines.listen(hear, lambda: prefilling.held_tokens)
 
 
-async def _decode(spec: DecoderSpec, decoder: Decoder) -> None:
+async def _decode(spec: Spec, make: Callable[[Callable[[Message], None]], _Decodes], room_tokens: int) -> None:
     async with _lines(spec) as lines:
-        decoding = Decoding(decoder, lease_s=spec.lease_s, tell=lambda message: lines.send(None, message))
+        decoding = make(lambda message: lines.send(None, message))
 
         async def hear(frame: Frame) -> None:
             message, payload = frame
@@ -106,9 +154,13 @@ async def _decode(spec: DecoderSpec, decoder: Decoder) -> None:
 
         running = asyncio.create_task(decoding.run())
         running.add_done_callback(_died)
-        async with _peers(spec, hear) as address:
-            lines.send(None, Ready(address=address, room_tokens=decoding.room_tokens))
-            await lines.listen(hear)
+        try:
+            async with _peers(spec, hear) as address:
+                lines.send(None, Ready(address=address, room_tokens=room_tokens))
+                await lines.listen(hear, lambda: decoding.held_tokens)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
 
 class Lines:
@@ -132,9 +184,9 @@ class Lines:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.send, address, message, payload)
 
-    async def listen(self, hear: Callable[[Frame], Awaitable[None]]) -> None:
+    async def listen(self, hear: Callable[[Frame], Awaitable[None]], held_tokens: Callable[[], int]) -> None:
         """To serve, until it hangs up."""
-        beating = asyncio.create_task(self._beat())
+        beating = asyncio.create_task(self._beat(held_tokens))
         try:
             while True:
                 frame = await self._serve.receive()
@@ -143,23 +195,26 @@ class Lines:
         finally:
             beating.cancel()
 
-    async def _beat(self) -> None:
+    async def _beat(self, held_tokens: Callable[[], int]) -> None:
         while True:
-            self.send(None, Heartbeat(now_s=time.monotonic()))
+            self.send(None, Heartbeat(now_s=time.monotonic(), held_tokens=held_tokens()))
             await asyncio.sleep(HEARTBEAT_S)
 
     async def _carry(self, address: str | None, box: asyncio.Queue[tuple[Message, Buffer]]) -> None:
         wire: Wire | None = self._serve if address is None else None
         while True:
             message, payload = await box.get()
-            try:
-                if wire is None:
-                    assert address is not None
-                    wire = await connect(address, self._me)
-                await wire.send(message, payload)
-            except TransportError:
-                # Serve notices by itself who is gone, and what that means for whom.
-                wire = self._serve if address is None else None
+            # Once more, for a peer may have begun anew since it was last spoken to. If it is gone, serve notices by
+            # itself, and knows what that means for whom.
+            for _ in range(2):
+                try:
+                    if wire is None:
+                        assert address is not None
+                        wire = await connect(address, self._me)
+                    await wire.send(message, payload)
+                    break
+                except TransportError:
+                    wire = self._serve if address is None else None
 
     def close(self) -> None:
         """Hang up."""

@@ -6,10 +6,10 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from geotrain.errors import RunError
+from geotrain.errors import InputError, RunError
 from geotrain.prefill.controller import Controller
 from geotrain.prefill.fitting import fit
 from geotrain.prefill.predictor import PrefillTime
@@ -20,7 +20,7 @@ from geotrain.serving.messages import Measure, Measured, Ready
 from geotrain.serving.metrics import Metrics
 from geotrain.serving.model_card import ModelCard
 from geotrain.serving.site import Site
-from geotrain.serving.specs import DecoderSpec, WorkerSpec, decode, work
+from geotrain.serving.specs import BridgeSpec, DecoderSpec, Spec, WorkerSpec, bridge, decode, work
 from geotrain.serving.staff import Staff
 from geotrain.serving.steps import Steps
 from geotrain.serving.wire import Frame, Party
@@ -28,6 +28,19 @@ from geotrain.serving.wire import Frame, Party
 DECODER = "decoder"
 _POINTS = ((1, 0), (32, 0), (128, 0), (512, 0), (32, 512), (128, 1024), (512, 1024))
 """New and cached tokens at which a worker is measured, as far as the model goes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vllm:
+    """A vLLM server that decodes."""
+
+    url: str
+    """Of its OpenAI interface."""
+    called: str
+    """The model's name there."""
+    directory: Path
+    """Where keys and values are laid down for it, as its connector was told."""
+    key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +55,8 @@ class Terms:
     emulated: bool = False
     """Units hold an emulated device for as long as they should take."""
     device: str = "cpu"
+    vllm: Vllm | None = None
+    """Decodes in place of the built-in decoder."""
     decoder_bytes: float = 2e9
     """For keys and values at the decoder."""
     lease_s: float = 60.0
@@ -60,12 +75,11 @@ async def service(
     *,
     metrics: Metrics,
     journal: Journal,
-    stop_ids: tuple[int, ...],
     say: Callable[[str], None],
 ) -> AsyncIterator["Service"]:
     """The engine inside the block takes requests as soon as workers and decoder are there."""
     with tempfile.TemporaryDirectory(prefix="geotrain-serve-") as directory:
-        running = Service(site, card, terms, Path(directory), metrics, journal, stop_ids, say)
+        running = Service(site, card, terms, Path(directory), metrics, journal, say)
         await running.open()
         try:
             yield running
@@ -84,10 +98,9 @@ class Service:
         directory: Path,
         metrics: Metrics,
         journal: Journal,
-        stop_ids: tuple[int, ...],
         say: Callable[[str], None],
     ) -> None:
-        self._site, self._terms, self._directory, self._stop_ids, self._say = site, terms, directory, stop_ids, say
+        self._site, self._terms, self._directory, self._say = site, terms, directory, say
         self._secret = secrets.token_hex(32)
         self._layers = site.layers()
         settings = site.scene.settings
@@ -96,6 +109,8 @@ class Service:
         self.engine.desk = self.desk
         self.staff = Staff(self._ended)
         self._ready: set[str] = set()
+        self._hopeless: str | None = None
+        """Who has ended for reasons that will not change."""
         self._changed = asyncio.Event()
         self._measured: dict[str, tuple[float, ...]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,18 +135,23 @@ class Service:
                 emulated=terms.emulated,
             )
             await self.staff.start(name, work, spec)
-        decoder = DecoderSpec(
+        await self._start_decoder()
+        self._tasks = [asyncio.create_task(self._begin()), asyncio.create_task(self.engine.tick())]
+
+    async def _start_decoder(self) -> None:
+        terms, vllm = self._terms, self._terms.vllm
+        common = Spec(
             serve=self.desk.address,
             me=self._party(DECODER),
             listen=self._address(DECODER),
             model=terms.model,
             device=terms.device,
-            limit_bytes=terms.decoder_bytes,
-            lease_s=terms.lease_s,
-            stop_ids=self._stop_ids,
         )
-        await self.staff.start(DECODER, decode, decoder)
-        self._tasks = [asyncio.create_task(self._begin()), asyncio.create_task(self.engine.tick())]
+        if vllm is None:
+            spec = DecoderSpec(**vars(common), limit_bytes=terms.decoder_bytes, lease_s=terms.lease_s)
+            await self.staff.start(DECODER, decode, spec)
+        else:
+            await self.staff.start(DECODER, bridge, BridgeSpec(**vars(common), **vars(vllm), lease_s=terms.lease_s))
 
     async def close(self) -> None:
         """End everybody."""
@@ -171,6 +191,8 @@ class Service:
     async def _until(self, true: Callable[[], bool], what: Callable[[], str]) -> None:
         end_s = time.monotonic() + self._terms.start_s
         while not true():
+            if self._hopeless is not None:
+                raise RunError(f"{self._hopeless} cannot start, and has said why")
             self._changed.clear()
             try:
                 async with asyncio.timeout(end_s - time.monotonic()):
@@ -196,6 +218,9 @@ class Service:
 
     def _ended(self, name: str, code: int) -> None:
         self._say(f"warning: {name} ended with {code}; another one is started")
+        if code == InputError.exit_code:
+            self._hopeless = name
+            self._changed.set()
 
     def _party(self, name: str) -> Party:
         role = name if name in ("serve", DECODER) else "worker"

@@ -98,7 +98,7 @@ class Shard:
     @property
     def tokens_held(self) -> int:
         """Tokens of all prompts that memory is taken for."""
-        return sum(cache.capacity for cache in self._caches.values())
+        return sum(cache.capacity for cache in tuple(self._caches.values()))
 
     def __contains__(self, request: str) -> bool:
         return request in self._caches

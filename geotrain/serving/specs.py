@@ -1,6 +1,6 @@
 """What the processes of a service are told; without torch, which only they need."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from geotrain.serving.wire import Party
@@ -41,7 +41,20 @@ class DecoderSpec(Spec):
     limit_bytes: float
     """For keys and values."""
     lease_s: float
-    stop_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BridgeSpec(Spec):
+    """That of a decoder with a vLLM server behind it."""
+
+    url: str
+    """Of the server's OpenAI interface."""
+    called: str
+    """The model's name there."""
+    key: str = field(repr=False)
+    directory: Path
+    """Where keys and values are laid down for it, as its connector was told."""
+    lease_s: float
 
 
 def work(spec: WorkerSpec) -> None:
@@ -56,3 +69,10 @@ def decode(spec: DecoderSpec) -> None:
     from geotrain.serving.process import be_decoder
 
     be_decoder(spec)
+
+
+def bridge(spec: BridgeSpec) -> None:
+    """Be the decoder, with a vLLM server behind it, until serve hangs up."""
+    from geotrain.serving.process import be_bridge
+
+    be_bridge(spec)

@@ -65,7 +65,7 @@ async def running(
     journal = Journal(directory / "prefill.jsonl")
     try:
         async with service(
-            here, card, decided_terms, metrics=Metrics(), journal=journal, stop_ids=(), say=lambda words: None
+            here, card, decided_terms, metrics=Metrics(), journal=journal, say=lambda words: None
         ) as made:
             await made.started()
             yield made

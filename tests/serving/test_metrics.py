@@ -27,6 +27,8 @@ def filled() -> Metrics:
     metrics.add_overruns(1, 0.001)
     metrics.set_guard(0.002)
     metrics.observe_step(1.5)
+    metrics.set_step_change(0.004)
+    metrics.observe_admission("m", 0.003)
     return metrics
 
 
@@ -45,6 +47,8 @@ def test_names_and_values():
         "geotrain:guard_seconds 0.002",
         "geotrain:wait_for_bubble_seconds_sum 0.02",
         "geotrain:training_step_seconds_sum 1.5",
+        "geotrain:training_step_change 0.004",
+        'geotrain:admission_seconds_sum{model_name="m"} 0.003',
     ):
         assert line in text.splitlines()
 

@@ -92,6 +92,7 @@ def create_app(engine: Engine, *, keys: Keys, limits: Limits, metrics: Metrics, 
                 model=card.name,
                 tokens=tokens,
                 sampling=sampling_of(asked, tokens, card),
+                arrival_s=entry.arrival_s,
                 tenant=entry.tenant,
                 priority=caller.priority,
             )

@@ -1,0 +1,138 @@
+"""`geotrain serve`, from the outside."""
+
+import json
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import openai
+import pytest
+import yaml
+
+from geotrain.files import write_text
+from geotrain.model import Config
+from tests.serving import live
+from tests.serving.commanded import serving, until
+from tests.serving.prefilling import SHAPE, WORDS
+from tests.training.checkpoint.states import cut, save, trained
+
+KEY = "sk-0123456789abcdef"
+
+
+def test_openais_client_works_and_what_has_begun_is_finished(tmp_path: Path):
+    keys = tmp_path / "keys"
+    keys.write_text(f"{KEY} team 1\n")
+    with serving(tmp_path, live.small_plan(), "--api-keys", str(keys)) as served, served.client(KEY) as client:
+        assert [model.id for model in client.models.list()] == [live.NAME]
+        asked: Any = {"model": live.NAME, "max_tokens": 20, "temperature": 0}
+        whole = client.completions.create(prompt="the sea", **asked)
+        stream = client.completions.create(prompt="the sea", stream=True, **asked)
+        assert "".join(chunk.choices[0].text for chunk in stream) == whole.choices[0].text
+        assert whole.usage is not None and whole.usage.completion_tokens == 20
+        chat = client.chat.completions.create(messages=[{"role": "user", "content": "the sea"}], **asked)
+        assert chat.choices[0].finish_reason == "length" and chat.choices[0].message.content
+        with pytest.raises(openai.AuthenticationError), served.client("sk-wrong0123456789") as stranger:
+            stranger.models.list()
+        with pytest.raises(openai.BadRequestError):
+            client.completions.create(prompt="sea " * 5000, **asked)
+        stream = client.completions.create(prompt="sea", stream=True, **asked | {"max_tokens": 1500})
+        first = next(stream)
+        served.process.terminate()
+        until(lambda: "ending: 1 requests under way" in served.said.read_text())
+        with pytest.raises((openai.APIStatusError, openai.APIConnectionError)) as refused:
+            client.completions.create(prompt="sea", **asked)
+        assert getattr(refused.value, "status_code", 503) == 503
+        assert [first, *stream][-1].choices[0].finish_reason == "length"
+        assert served.process.wait(30.0) == 0
+    assert KEY not in served.said.read_text() + (tmp_path / "out" / "access.jsonl").read_text()
+    lines = [json.loads(line) for line in (tmp_path / "out" / "prefill.jsonl").read_text().splitlines()]
+    assert sum(line["what"] == "work" for line in lines) >= 4
+
+
+def test_who_would_wait_too_long_is_told_when_to_come_back(tmp_path: Path):
+    emulated = ["--compute", "emulated", "--slo", "1 ms", "--announce", str(tmp_path / "windows")]
+    with serving(tmp_path, live.small_plan(), *emulated) as served:
+        asked = {"model": live.NAME, "prompt": "the sea", "max_tokens": 4}
+        answer = httpx.post(f"http://127.0.0.1:{served.port}/v1/completions", json=asked)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (429, "no bubble in time")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert httpx.get(f"http://127.0.0.1:{served.port}/ready").status_code == 200
+        assert served.end() == 0
+
+
+def test_a_run_with_nothing_but_checkpoints_is_served(tmp_path: Path):
+    shape = SHAPE.model_copy(update={"num_hidden_layers": 3, "max_position_embeddings": 128})
+    save(tmp_path / "run" / "checkpoints", 10, *cut(trained(Config.model_validate(shape)), [1, 1, 1]), model=shape)
+    write_text(tmp_path / "words" / "tokenizer.json", WORDS.json)
+    named = ["--model", str(tmp_path / "run"), "--tokenizer", str(tmp_path / "words"), "--name", live.NAME]
+    with serving(tmp_path, live.small_plan(), *named) as served:
+        assert served.ask()
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan, a model, and keys of which some are bad."""
+    monkeypatch.chdir(tmp_path)
+    live.model(tmp_path / "model")
+    Path("plan.yaml").write_text(yaml.safe_dump(live.small_plan().dump()))
+    Path("bare").mkdir()
+    Path("bare/config.json").write_bytes(Path("model/config.json").read_bytes())
+    Path("light").mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        Path("light", name).write_bytes(Path("model", name).read_bytes())
+    Path("keys").write_text("short\n")
+    Path("times.yaml").write_text("[]\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param(["--model", "nothing"], "nothing: is no model: it has neither config.json nor", id="no-model"),
+        pytest.param(["--model", "bare"], "bare: has no tokenizer.json; --tokenizer names one", id="no-tokenizer"),
+        pytest.param(["--model", "light"], "light: has neither model.safetensors nor", id="no-weights"),
+        pytest.param(["--dc", "north"], "--dc: 'north' has no part in this plan, only east, south have", id="dc"),
+        pytest.param(["--host", "0.0.0.0"], "can be reached by others, so API keys are needed", id="host"),
+        pytest.param(["--host", "192.0.2.1", "--api-keys", "good"], "cannot be listened on", id="not-ours"),
+        pytest.param(["--device", "cuda"], "--device is cuda and must be cpu: torch finds no GPU here", id="cuda"),
+        pytest.param(["--api-keys", "keys"], "keys: line 1:", id="keys"),
+        pytest.param(["--api-keys", "none"], "none: no such file", id="no-keys"),
+        pytest.param(["--slo", "soon"], "--slo", id="slo"),
+        pytest.param(["--decoder-memory", "much"], "--decoder-memory", id="memory"),
+        pytest.param(["--drain", "-1 s"], "--drain", id="drain"),
+        pytest.param(["--times", "times.yaml"], "times.yaml", id="times"),
+        pytest.param(["--compute", "emulated", "--like", "nobody"], "nobody", id="like"),
+        pytest.param(["--degree", "9"], "degree", id="degree"),
+        pytest.param(["--out", "plan.yaml/x"], "plan.yaml/x", id="out"),
+        pytest.param(["--announce", "plan.yaml"], "plan.yaml", id="announce"),
+        pytest.param(["--tokenizer", "nothing"], "nothing", id="tokenizer"),
+    ],
+)
+def test_bad_input_is_one_sentence(geotrain, files: Path, options: list[str], sentence: str):
+    Path("good").write_text(f"{KEY}\n")
+    answer = geotrain("serve", "plan.yaml", *([] if "--model" in options else ["--model", "model"]), *options)
+    assert (answer.exit_code, answer.out) == (2, ""), answer
+    assert answer.err.startswith("error: ") and answer.err.count("\n") == 1 and sentence in answer.err, answer.err
+
+
+def test_a_port_that_is_taken(geotrain, files: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = geotrain("serve", "plan.yaml", "--model", "model", "--port", port)
+    assert (answer.exit_code, answer.err) == (
+        2,
+        f"error: 127.0.0.1:{port}: cannot be listened on: Address already in use\n",
+    )
+
+
+def test_a_plan_that_is_none(geotrain, files: Path):
+    answer = geotrain("serve", "nothing.yaml", "--model", "model")
+    assert (answer.exit_code, answer.err.count("\n")) == (2, 1) and "nothing.yaml" in answer.err
+
+
+def test_without_its_libraries_it_says_what_to_install(geotrain, files: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    answer = geotrain("serve", "plan.yaml", "--model", "model")
+    assert (answer.exit_code, answer.err) == (2, "error: serving needs uvicorn: pip install 'geotrain[serve]'\n")
