@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from geotrain.cli._ending import ended_by_signals
 from geotrain.cli._output import JsonOption, print_json
 from geotrain.cli._plan import PlanArgument
 
@@ -158,7 +157,7 @@ def _run(launch: Launch, on: str, *, json: bool) -> None:
     from geotrain.units import format_seconds
 
     began_s = time.monotonic()
-    with _ended_by_signals(), ExitStack() as stack:
+    with ended_by_signals(), ExitStack() as stack:
         ground: Ground
         if on == "local":
             ground = Loopback(launch.layout)
@@ -175,20 +174,3 @@ def _run(launch: Launch, on: str, *, json: bool) -> None:
         print_json({"on": on, "out": str(launch.out), "logs": str(launch.logs), "elapsed_s": elapsed_s})
         return
     typer.echo(f"done in {format_seconds(elapsed_s)}: {launch.out}")
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """What asks this process to end, ends it as Ctrl-C does: with everything that it has started."""
-    import signal
-    import sys
-
-    def leave(number: int, _: object) -> None:
-        sys.exit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
