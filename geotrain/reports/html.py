@@ -53,9 +53,14 @@ def html_report(result: Result, *, planning: str = "") -> str:
     )
 
 
-def page(*, title: str, heading: str, lead: Iterable[str], parts: Iterable[str], picture: Gantt, css: str = "") -> str:
-    """A report around its parts, which are HTML; the other texts are not, and are escaped here."""
-    script = "".join(asset(name) for name in _SCRIPTS)
+def page(
+    *, title: str, heading: str, lead: Iterable[str], parts: Iterable[str], picture: Gantt | None = None, css: str = ""
+) -> str:
+    """A report around its parts, which are HTML; the other texts are not, and are escaped here.
+
+    Only a picture needs scripts.
+    """
+    script = "".join(asset(name) for name in _SCRIPTS) if picture else ""
     return Template(asset("report.html")).substitute(
         policy=escape(_policy(script)),
         title=escape(title),
@@ -64,10 +69,16 @@ def page(*, title: str, heading: str, lead: Iterable[str], parts: Iterable[str],
         lead="\n".join(f'<p class="lead">{escape(sentence)}</p>' for sentence in lead),
         main="\n".join(parts),
         version=escape(__version__),
-        # `<` cannot end the element early when it is written as an escape.
-        description=json.dumps(picture.description, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
-        columns=picture.columns,
-        script=script,
+        scripts=_scripts(picture, script) if picture else "",
+    )
+
+
+def _scripts(picture: Gantt, script: str) -> str:
+    # `<` cannot end the element early when it is written as an escape.
+    description = json.dumps(picture.description, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        f'<script type="application/json" id="description">{description}</script>\n'
+        f'<script type="text/plain" id="columns">{picture.columns}</script>\n<script>{script}</script>\n'
     )
 
 

@@ -56,27 +56,32 @@ def _said(look: str, side: Outcome, slo_s: float) -> str:
 def utilization_chart(study: Study) -> str:
     """Busy with training, and on top of it with prefill, step by step."""
     edges_s, training, prefill = _by_step(study)
-    end_s = float(edges_s[-1]) or 1.0
-
-    def outline(shares: Floats) -> list[tuple[float, float]]:
-        """A stair: the mean of a step from its start to its end."""
-        xs = [_across(float(edge) / end_s) for edge in np.repeat(edges_s, 2)[1:-1]]
-        return list(zip(xs, (_up(float(share)) for share in np.repeat(shares, 2)), strict=True))
-
-    ground = [(_across(float(edges_s[-1]) / end_s), _up(0)), (_across(float(edges_s[0]) / end_s), _up(0))]
-    marks = [(_across(tick / end_s), f"{tick:g} s") for tick in LinearScale(end_s).ticks()]
     both = np.minimum(1.0, training + prefill)
-    body = [
-        *_grid(marks, "time"),
-        f'<polygon class="c-prefill" points="{_places([*outline(both), *ground])}"/>',
-        f'<polygon class="c-forward" points="{_places([*outline(training), *ground])}"/>',
-        _horizontal("alone", before(study)),
-    ]
     said = (
         f"without prefill {percent(before(study))}; with it {percent(study.ours.gpu_utilization)}, of which training "
         f"{percent(study.ours.training_utilization)}; lowest {percent(float(both.min()))}, "
         f"highest {percent(float(both.max()))}"
     )
+    return stair_chart(edges_s, training, prefill, alone=before(study), said=said)
+
+
+def stair_chart(edges_s: Floats, training: Floats, prefill: Floats, *, alone: float, said: str) -> str:
+    """Shares of each step, one on top of the other, and a line for what is without prefill."""
+    from_s, length_s = float(edges_s[0]), float(edges_s[-1] - edges_s[0]) or 1.0
+
+    def outline(shares: Floats) -> list[tuple[float, float]]:
+        """A stair: the mean of a step from its start to its end."""
+        xs = [_across((float(edge) - from_s) / length_s) for edge in np.repeat(edges_s, 2)[1:-1]]
+        return list(zip(xs, (_up(float(share)) for share in np.repeat(shares, 2)), strict=True))
+
+    ground = [(_across(1.0), _up(0)), (_across(0.0), _up(0))]
+    marks = [(_across(tick / length_s), f"{tick:g} s") for tick in LinearScale(length_s).ticks()]
+    body = [
+        *_grid(marks, "time"),
+        f'<polygon class="c-prefill" points="{_places([*outline(np.minimum(1.0, training + prefill)), *ground])}"/>',
+        f'<polygon class="c-forward" points="{_places([*outline(training), *ground])}"/>',
+        _horizontal("alone", alone),
+    ]
     return _svg("GPU utilization over time", said, body)
 
 
@@ -95,8 +100,13 @@ def _by_step(study: Study) -> tuple[Floats, Floats, Floats]:
     training = ours.training_utilization * lengths_s.sum() / steps.sum() * steps / lengths_s
     # Prefill GPUs of the cluster's own are slots too, after those of training.
     here = ours.spans.slot < ours.num_slots
-    used_s = np.diff(_since(ours.spans.start_s[here], edges_s) - _since(np.sort(ours.spans.end_s[here]), edges_s))
+    used_s = during(ours.spans.start_s[here], ours.spans.end_s[here], edges_s)
     return edges_s, training, used_s / lengths_s / ours.num_slots
+
+
+def during(start_s: Floats, end_s: Floats, edges_s: Floats) -> Floats:
+    """Time of spans, ordered by start, between each edge and the next."""
+    return np.diff(_since(start_s, edges_s) - _since(np.sort(end_s), edges_s))
 
 
 def _since(moments_s: Floats, at_s: Floats) -> Floats:
