@@ -34,6 +34,18 @@ def load(part: Part, directory: Path) -> None:
                     parameter.copy_(_tensor(tensors, file, name, tuple(parameter.shape)))
 
 
+def check(directory: Path, config: Config) -> None:
+    """InputError if these are not the weights of such a model; no tensor is read."""
+    files = _files(directory)
+    _check_names(files, config, directory)
+    wanted = shapes(config)
+    for file in sorted({files[name] for name in wanted}):
+        with _opened(file) as tensors:
+            for name, shape in wanted.items():
+                if files[name] == file:
+                    _check_tensor(tensors, file, name, shape)
+
+
 def save(
     directory: Path, config: Config, tensors: Iterable[tuple[str, Tensor]], *, dtype: torch.dtype = torch.float32
 ) -> None:
@@ -109,13 +121,17 @@ def _opened(file: Path) -> Iterator[Any]:
 
 
 def _tensor(tensors: Any, file: Path, name: str, shape: tuple[int, ...]) -> Tensor:
+    _check_tensor(tensors, file, name, shape)
+    tensor: Tensor = tensors.get_tensor(name)
+    return tensor
+
+
+def _check_tensor(tensors: Any, file: Path, name: str, shape: tuple[int, ...]) -> None:
     found = tensors.get_slice(name)
     if tuple(found.get_shape()) != shape:
         raise InputError(f"{file}: tensor {name!r} has the shape {found.get_shape()} and must have {list(shape)}")
     if found.get_dtype() not in _DTYPES.values():
         raise InputError(f"{file}: tensor {name!r} is {found.get_dtype()} and must be {' or '.join(_DTYPES.values())}")
-    tensor: Tensor = tensors.get_tensor(name)
-    return tensor
 
 
 def _header(tensors: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> tuple[bytes, dict[str, int]]:

@@ -49,6 +49,11 @@ class Batches:
         """Samples per step."""
         return self.microbatch * self.microbatches * self.pipelines
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the data and its order."""
+        return f"{self.dataset.fingerprint} seed {self.seed}"
+
     def batch(self, step: int, pipeline: int, microbatch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Inputs and targets of one microbatch, each [microbatch, sequence]."""
         assert step >= 0 and 0 <= pipeline < self.pipelines and 0 <= microbatch < self.microbatches

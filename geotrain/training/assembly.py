@@ -65,11 +65,6 @@ class Assembly:
     batches: Batches | None
 
     @property
-    def data_fingerprint(self) -> str:
-        """Of the data and its order."""
-        return "" if self.batches is None else f"{self.batches.dataset.fingerprint} seed {self.options.seed}"
-
-    @property
     def shared(self) -> Shared | None:
         """How the GPUs of a slot share what comes over the WAN."""
         if self.groups.slot is None:
