@@ -82,7 +82,7 @@ class Assembly:
                 parcel_bytes=self.kind.shape[0],
                 copies=self.groups.copies,
             )
-        parts = {stage: self._part(stage) for stage in self.stages}
+        parts = self._parts()
         options, batches, pipeline = self.options, self.batches, self.seat.pipeline
         compute = TorchCompute(
             parts,
@@ -101,6 +101,14 @@ class Assembly:
             counts=pipeline == 0,
             part=self.seat.part,
         )
+
+    def _parts(self) -> dict[int, Part]:
+        parts = {stage: self._part(stage) for stage in self.stages}
+        first, last = parts.get(0), parts.get(self.last)
+        if first is not None and last is not None and first.tied_end is not None:
+            # Both ends of a tied head in one slot, as chunks: they share the parameter itself.
+            last.lm_head.weight = first.tied_end
+        return parts
 
     def _part(self, stage: int) -> Part:
         slots, chunks = len(self.plan.stages), self.plan.interleave
