@@ -16,6 +16,7 @@ from geotrain.errors import InputError, RunError
 from geotrain.files import read_text
 from geotrain.model.config import Config
 from geotrain.model.llama import Part, shapes, stored_name
+from geotrain.units import plural
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -91,13 +92,13 @@ def _check_names(files: Mapping[str, Path], config: Config, directory: Path) -> 
     expected = shapes(config).keys()
     if missing := expected - files.keys():
         raise InputError(
-            f"{directory}: {_listed(missing)} is missing, for a model of {config.num_hidden_layers} layers"
+            f"{directory}: {_listed(missing)} is missing, for a model of {plural(config.num_hidden_layers, 'layer')}"
         )
     # Old files also keep the frequencies of the rotary positions, or a tied head a second time.
     extra = {name for name in files.keys() - expected if not name.endswith(".inv_freq")}
     if extra := {name for name in extra if stored_name(config, name) == name}:
         raise InputError(
-            f"{directory}: {_listed(extra)} does not belong to a Llama of {config.num_hidden_layers} layers"
+            f"{directory}: {_listed(extra)} does not belong to a Llama of {plural(config.num_hidden_layers, 'layer')}"
         )
 
 

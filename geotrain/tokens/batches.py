@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from geotrain.errors import InputError
 from geotrain.tokens.dataset import Dataset
+from geotrain.units import plural
 
 _ROUNDS = 6
 
@@ -36,7 +37,7 @@ class Batches:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)} and must be at least 1")
         if self.windows < 1:
-            has = f"{self.dataset.directory}: has {self.dataset.manifest.num_tokens} tokens"
+            has = f"{self.dataset.directory}: has {plural(self.dataset.manifest.num_tokens, 'token')}"
             raise InputError(f"{has}, too few for one sequence of {self.sequence} and the token after it")
 
     @property
