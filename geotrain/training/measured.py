@@ -57,7 +57,7 @@ def merge(plan: Plan, pooled: frozenset[int], ranks: Sequence[Spans]) -> list[tu
     needed = [slots[seat.slot] for seat in seats]
     steps = sorted(set.intersection(*(set(spans.steps) for spans in needed)))
     if not steps:
-        raise InputError(f"no step was recorded by all of {plural(len(needed), 'slot')}")
+        raise InputError(f"no step was recorded by all {plural(len(needed), 'slot')}")
     return [(step, _timeline(plan, pooled, [(spans.head, spans.steps[step]) for spans in needed])) for step in steps]
 
 
