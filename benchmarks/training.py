@@ -23,6 +23,7 @@ from benchmarks.measurement import Measurement
 from geotrain import simulation
 from geotrain.action import Kind
 from geotrain.errors import RunError
+from geotrain.layout import Layout
 from geotrain.model import Config
 from geotrain.model.llama import Part, loss
 from geotrain.plan import Plan
@@ -30,7 +31,6 @@ from geotrain.testbed import Testbed
 from geotrain.training.compute import TorchCompute
 from geotrain.training.executor import Executor
 from geotrain.training.launch import Launch, Namespaces, Run, needed_testbed
-from geotrain.training.layout import Layout
 from geotrain.training.measured import gather
 from geotrain.training.recorder import Recorder
 from geotrain.training.script import Script

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from geotrain.cli._model import chosen_step
 from geotrain.cli._output import JsonOption, print_json
-
-if TYPE_CHECKING:
-    from geotrain.training.checkpoint import Step
 
 
 def command(
@@ -45,7 +43,7 @@ def command(
     from geotrain.tokens.manifest import TOKENIZER
     from geotrain.training.checkpoint import export
 
-    chosen = _chosen(run / "checkpoints", step)
+    chosen = chosen_step(run / "checkpoints", step)
     if data is not None:
         vocab, room = Manifest.of(data).vocab_size, chosen.stages[0].manifest.model.vocab_size
         if vocab > room:
@@ -59,32 +57,3 @@ def command(
         typer.echo(f"wrote {out}: the model after step {chosen.id.step}")
         if data is None:
             typer.echo("without tokenizer.json; --data DIR adds the data set's")
-
-
-def _chosen(directory: Path, step: str) -> Step:
-    """The step asked for; InputError says what is missing."""
-    from geotrain.errors import InputError
-    from geotrain.training.checkpoint import steps
-
-    if step != "latest" and not step.isdecimal():
-        raise InputError(f"--step is {step!r} and must be a number or latest")
-    found = steps(directory)
-    if not found:
-        raise InputError(f"{directory}: has no checkpoints")
-    wanted = found if step == "latest" else [one for one in found if one.id.step == int(step)]
-    if not wanted:
-        numbers = ", ".join(str(number) for number in dict.fromkeys(one.id.step for one in found))
-        raise InputError(f"--step is {step} and must be one of those in {directory}: {numbers}")
-    complete = [one for one in wanted if one.complete]
-    if not complete:
-        raise InputError(_lack(wanted[-1]))
-    return complete[-1]
-
-
-def _lack(step: Step) -> str:
-    if step.problems:
-        return step.problems[0]
-    have = {stage.manifest.stage for stage in step.stages}
-    missing = [stage for stage in range(step.stages[0].manifest.num_stages) if stage not in have]
-    named = f"stage {missing[0]} is" if len(missing) == 1 else f"stages {', '.join(map(str, missing))} are"
-    return f"{step.path}: {named} missing; bring the checkpoints of all data centers together"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from geotrain.cli._model import model_directory
 from geotrain.cli._output import JsonOption, print_json
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def command(
         raise InputError("generate needs torch, safetensors and tokenizers: pip install 'geotrain[train]'") from None
     from geotrain.model import Config, Part, generate, weights
 
-    directory = _directory(model)
+    directory = model_directory(model)
     config = Config.load(directory / "config.json")
     tokenizer = Tokenizer.read(directory / "tokenizer.json", end=end)
     begin = [] if config.bos_token_id is None else [config.bos_token_id]
@@ -86,16 +87,6 @@ def command(
     text = "".join(pieces(tokenizer, ids, found))
     answer = {"model": str(directory), "prompt": prompt, "text": text, "tokens": found, "prompt_tokens": ids}
     print_json({**answer, "ended": len(found) < most})
-
-
-def _directory(model: Path) -> Path:
-    """Of the model itself."""
-    from geotrain.errors import InputError
-
-    found = next((place for place in (model, model / "model") if (place / "config.json").exists()), None)
-    if found is None:
-        raise InputError(f"{model}: is no model: it has neither config.json nor model/config.json")
-    return found
 
 
 def pieces(tokenizer: Tokenizer, before: Sequence[int], tokens: Iterable[int]) -> Iterator[str]:

@@ -70,10 +70,10 @@ def command(
         geotrain launch plan.yaml --on slurm --data /scratch/data --out run --control east-node1:29400 --dry-run
     """
     from geotrain.errors import InputError
+    from geotrain.layout import Layout
     from geotrain.plan import Plan
     from geotrain.training.launch import Launch
     from geotrain.training.launch.launch import check_out
-    from geotrain.training.layout import Layout
 
     if control is not None and on in ("local", "testbed"):
         raise InputError(f"--control is {control!r} and is only for slurm and kubernetes: on {on} it is found")

@@ -126,6 +126,7 @@ def command(
         keep=keep,
         resume=resume,
         record=_steps(record),
+        devices=announce if compute == "emulated" else None,
         metrics_port=metrics_port,
         tensorboard=tensorboard,
         deadline_s=quantity("--deadline", deadline, TIME),

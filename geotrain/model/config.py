@@ -74,6 +74,22 @@ class Config(Document):
         }
         return cls.parse(content, source=Path(f"model {model.name}"))
 
+    def shape(self, name: str) -> Model:
+        """What planning and prefill times need to know of it."""
+        return Model(
+            name=name,
+            layers=self.num_hidden_layers,
+            hidden=self.hidden_size,
+            heads=self.num_attention_heads,
+            kv_heads=self.num_key_value_heads,
+            head_dim=self.head_dim,
+            ffn=self.intermediate_size,
+            activation="swiglu",
+            vocab=self.vocab_size,
+            tied_embeddings=self.tie_word_embeddings,
+            sequence=self.max_position_embeddings,
+        )
+
     def save(self, path: Path) -> None:
         """Write a config.json that `transformers` loads, version 4 (`rope_theta`) or 5 (`rope_parameters`)."""
         rope = {"rope_type": "default", "rope_theta": self.rope_theta}

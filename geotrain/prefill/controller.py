@@ -119,6 +119,19 @@ class Controller:
                 commands.append(self._run((request,), offer))
         return void, commands
 
+    def back(self, slot: int, now_s: float) -> None:
+        """A slot that was lost is there again."""
+        self._ledger.back(slot, now_s)
+
+    def vacate(self, slot: int, *, vacant: bool) -> None:
+        """Whether a slot is one big bubble, for want of training beside it."""
+        self._ledger.vacate(slot, vacant=vacant)
+
+    def drop(self, number: int, now_s: float) -> None:
+        """Nobody waits for what was booked there any more."""
+        for request in self._ledger.drop(number, now_s).requests:
+            self._promised_s.pop(request.id, None)
+
     def give_up(self, now_s: float) -> tuple[list[Booking], list[Command]]:
         """Bookings that are long overdue are void: their slots have no time for them. To be called now and then."""
         void = self._ledger.overdue(now_s - self._settings.slo_s - self._settings.suspension_s, now_s)

@@ -1,6 +1,6 @@
 """Who is booked where: frontiers of the slots, room on the instances, and the soonest end for whoever comes next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,8 +49,10 @@ class Ledger:
         self._largest = {m: max(int(pool.room.max()) for pool in pools) for m, pools in self.pools.items()}
         self._pool_of = {id(pool.kind): pool for pools in self.pools.values() for pool in pools}
         # Dedicated slots share a row behind the forecast's: one window without end.
-        always = forecast.bubbles.num_slots
-        self._rows = np.array([always if slot.dedicated else slot.row for slot in slots])
+        self._always = forecast.bubbles.num_slots
+        self._own_rows = np.array([self._always if slot.dedicated else slot.row for slot in slots])
+        self._rows = self._own_rows.copy()
+        self._gone: set[int] = set()
         self._first = np.append(forecast.bubbles.first, forecast.bubbles.first[-1] + 1)
         self._frontier_s = np.zeros(len(slots))
         self._slip_s = [0.0] * len(slots)
@@ -187,12 +189,35 @@ class Ledger:
 
     def lost(self, slot: int, now_s: float) -> list[Booking]:
         """The slot is gone, and with it its instances; what was booked on them is void."""
-        for pool in self._pool_of.values():
-            for instance in np.flatnonzero((pool.kind.slots == slot).any(axis=1)).tolist():
-                pool.room[instance] = NOTHING
-                pool.prefixes.shrink(instance, 0)
+        self._gone.add(slot)
+        for pool, instance in self._instances_on(slot):
+            pool.room[instance] = NOTHING
+            pool.prefixes.shrink(instance, 0)
         self.refresh()
         return self._void(sorted(self._on_slot[slot]), now_s)
+
+    def back(self, slot: int, now_s: float) -> None:
+        """The slot is there again, with nothing on it."""
+        self._gone.discard(slot)
+        self._frontier_s[slot] = now_s
+        for pool, instance in self._instances_on(slot):
+            if self._gone.isdisjoint(pool.kind.slots[instance].tolist()):
+                pool.room[instance] = pool.kind.room_tokens[instance]
+        self.refresh()
+
+    def vacate(self, slot: int, *, vacant: bool) -> None:
+        """Whether the slot is idle all the time, for want of training."""
+        self._rows[slot] = self._always if vacant else self._own_rows[slot]
+        self.refresh()
+
+    def drop(self, number: int, now_s: float) -> Booking:
+        """A booking that nobody waits for any more is void."""
+        return self._void([number], now_s)[0]
+
+    def _instances_on(self, slot: int) -> Iterator[tuple[Pool, int]]:
+        for pool in self._pool_of.values():
+            for instance in np.flatnonzero((pool.kind.slots == slot).any(axis=1)).tolist():
+                yield pool, instance
 
     def overdue(self, arrived_s: float, now_s: float) -> list[Booking]:
         """What is still open of who arrived before that time is void."""

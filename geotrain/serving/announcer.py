@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from geotrain.errors import RunError
-from geotrain.serving.windows import FILE_BYTES, NUM_ENDS, Record, State, open_pipe, pack, paths, place
+from geotrain.serving.windows import FILE_BYTES, NUM_PAST, Past, Record, State, open_pipe, pack, paths, place
 
 
 class Announcer:
@@ -21,11 +21,11 @@ class Announcer:
     def __init__(self, directory: Path, name: str) -> None:
         """RunError if the files cannot be made."""
         path, wake = paths(directory, name)
-        self._early_s = deque([0.0] * NUM_ENDS, maxlen=NUM_ENDS)
+        self._past = deque([Past(0, 0.0, 0.0, 0.0)] * NUM_PAST, maxlen=NUM_PAST)
         now_s = time.monotonic()
         self._state = State.STARTING
         self._pid, self._born_s = os.getpid(), now_s
-        self._number = self._step = self._num_windows = self._num_ends = 0
+        self._number = self._step = self._mark = self._num_windows = self._num_past = 0
         self._begin_s = self._length_s = self._idle_s = 0.0
         self._is_open = False
         self._start_s = self._end_s = self._over_s = now_s
@@ -54,12 +54,12 @@ class Announcer:
         self._write(begin_s)
         self._wake()
 
-    def idle(self, now_s: float, end_s: float) -> None:
-        """A window begins, or its end is foreseen anew."""
+    def idle(self, mark: int, now_s: float, end_s: float) -> None:
+        """A window begins, or what comes behind it is foreseen anew."""
         if not self._is_open:
             self._is_open, self._start_s = True, now_s
             self._num_windows += 1
-        self._end_s = end_s
+        self._mark, self._end_s = mark, end_s
         self._write(now_s)
         self._wake()
 
@@ -67,9 +67,8 @@ class Announcer:
         """It is over."""
         self._is_open, self._over_s = False, now_s
         self._idle_s += now_s - self._start_s
-        if self._end_s > self._start_s:
-            self._early_s.append(self._end_s - now_s)
-            self._num_ends += 1
+        self._past.append(Past(self._mark, self._start_s, now_s, self._end_s))
+        self._num_past += 1
         self._write(now_s)
 
     def close(self) -> None:
@@ -92,14 +91,15 @@ class Announcer:
             self._step,
             self._begin_s,
             self._length_s,
+            self._mark,
             self._start_s,
             self._end_s,
             self._over_s,
             now_s,
             self._num_windows,
+            self._num_past,
             self._idle_s,
-            self._num_ends,
-            tuple(self._early_s),
+            tuple(self._past),
         )
         self._memory[place(self._number)] = pack(record)
 

@@ -8,6 +8,13 @@ from geotrain.errors import RunError
 from geotrain.serving.model_card import ModelCard
 
 Finish = Literal["stop", "length"]
+BLOCK_TOKENS = 64
+"""A decoder's memory for keys and values is taken and counted in these."""
+
+
+def rounded(tokens: int) -> int:
+    """Up to whole blocks."""
+    return -(-tokens // BLOCK_TOKENS) * BLOCK_TOKENS
 
 
 @dataclass(frozen=True, kw_only=True)

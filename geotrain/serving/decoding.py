@@ -12,11 +12,8 @@ from geotrain.errors import RunError
 from geotrain.model import Cache, Part, Row
 from geotrain.model.generate import check, choice
 from geotrain.serving.answer import Answer
-from geotrain.serving.contract import Broken, Piece, Sampling
+from geotrain.serving.contract import BLOCK_TOKENS, Broken, Piece, Sampling, rounded
 from geotrain.tokens.tokenizer import Tokenizer
-
-BLOCK_TOKENS = 64
-"""Memory for keys and values is taken and counted in these."""
 
 
 class Decoder:
@@ -47,7 +44,7 @@ class Decoder:
     @property
     def reserved_tokens(self) -> int:
         """Of the room, what all requests take when they have grown to their full length."""
-        return sum(_blocks(one.cache.capacity) for one in (*self._waiting.values(), *self._running.values()))
+        return sum(rounded(one.cache.capacity) for one in (*self._waiting.values(), *self._running.values()))
 
     @property
     def held_bytes(self) -> int:
@@ -60,7 +57,7 @@ class Decoder:
 
     def can_admit(self, tokens: int) -> bool:
         """Whether there is room for a prompt and an answer of that many tokens together."""
-        return self.reserved_tokens + _blocks(tokens) <= self.room_tokens
+        return self.reserved_tokens + rounded(tokens) <= self.room_tokens
 
     def reserve(self, request: str, prompt: Sequence[int], sampling: Sampling) -> None:
         """Keep room to the end of the answer, so that none has to stop for want of it."""
@@ -93,7 +90,7 @@ class Decoder:
                 f"{sequence.prompt_tokens}, and those of {start} to {start + kv.shape[2]} came"
             )
         sequence.cache.write(layer, start, kv[:, None].to(self._parameter))
-        sequence.received[layer] = start + kv.shape[2]
+        sequence.received[layer] = max(there, start + kv.shape[2])
 
     def join(self, request: str, first: int) -> Piece:
         """All keys and values are here, and the first token: it takes part from the next step on."""
@@ -159,8 +156,3 @@ class _Sequence:
         self.last = token
         self._tokens += 1
         return self._answer.add(token)
-
-
-def _blocks(tokens: int) -> int:
-    """Rounded up to whole blocks."""
-    return -(-tokens // BLOCK_TOKENS) * BLOCK_TOKENS

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from geotrain.errors import InputError
 from geotrain.prefill.guard import Guard
-from geotrain.serving.windows import LOOK_S, Reader, Record, State, open_pipe, paths
+from geotrain.serving.windows import LOOK_S, Past, Reader, Record, State, open_pipe, paths
 
 _OVERDUE_STEPS = 3
 """Training that computes longer than so many steps should last has stopped."""
@@ -37,13 +37,17 @@ class Gate:
             raise InputError(f"{wake}: cannot be opened: {error.strerror}") from None
         self._poll = select.poll()
         self._poll.register(self._pipe, select.POLLIN)
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll.register(self._bell, select.POLLIN)
         self.record: Record | None = None
         """What training said when last asked; None if there was none."""
         self._born_s = math.nan
-        self._num_ends = 0
+        self._num_past = 0
         self._step: int | None = None
         self._used: int | None = None
         """The last window that was used and not overrun."""
+        self._past: list[Past] = []
+        self._missed = False
         self.overruns = 0
         self.overrun_s = self.used_s = 0.0
 
@@ -70,8 +74,24 @@ class Gate:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return False
-            self._sleep(min(left_s, LOOK_S))
+            self.sleep(min(left_s, LOOK_S))
         return True
+
+    def sleep(self, most_s: float) -> None:
+        """Until training stirs, somebody calls `wake`, or for so long."""
+        for file, _ in self._poll.poll(math.ceil(most_s * 1e3)):
+            with suppress(BlockingIOError):
+                os.read(file, _PIPE_BYTES)
+
+    def wake(self) -> None:
+        """End `sleep`; any thread may."""
+        os.eventfd_write(self._bell, 1)
+
+    def take_past(self) -> tuple[list[Past], bool]:
+        """Windows that are over and have not been taken yet, and whether that is all of them."""
+        past, missed = self._past, self._missed
+        self._past, self._missed = [], False
+        return past, not missed
 
     def ran(self, start_s: float) -> bool:
         """A unit that began then is over now; whether training wanted the slot back in the meantime."""
@@ -108,21 +128,21 @@ class Gate:
         """Listen no more."""
         self._reader.close()
         os.close(self._pipe)
+        os.close(self._bell)
 
     def _learn(self, record: Record) -> None:
         """Of windows that ended since, looked at or not; the guard changes from step to step."""
         if record.born_s != self._born_s:
-            self._born_s, self._num_ends, self._used = record.born_s, 0, None
-        missed = min(record.num_ends - self._num_ends, len(record.early_s))
-        self._num_ends = record.num_ends
-        for early_s in record.early_s[len(record.early_s) - missed :]:
-            self._guard.ended(0, early_s)
+            self._born_s, self._num_past, self._used = record.born_s, 0, None
+            self._past.clear()
+        new = record.num_past - self._num_past
+        self._num_past = record.num_past
+        self._missed |= new > len(record.past)
+        for past in record.past[max(0, len(record.past) - new) :]:
+            self._past.append(past)
+            # What nobody expected to last at all says nothing.
+            if past.expected_s > past.start_s:
+                self._guard.ended(0, past.expected_s - past.end_s)
         if record.step != self._step:
             self._step = record.step
             self._guard.settle()
-
-    def _sleep(self, most_s: float) -> None:
-        """Until training stirs, or for so long."""
-        if self._poll.poll(math.ceil(most_s * 1e3)):
-            with suppress(BlockingIOError):
-                os.read(self._pipe, _PIPE_BYTES)

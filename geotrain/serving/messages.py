@@ -72,6 +72,8 @@ class Task(_Strict):
     slices: Annotated[tuple[Slice, ...], Field(min_length=1, max_length=4096)]
     unit_s: Seconds
     """That a layer should take."""
+    seldom_s: Seconds
+    """Than which it seldom takes longer."""
     next: Address | None = None
     """Of the worker that has the following layers."""
     decoder: Address
@@ -114,29 +116,60 @@ class Report(_Strict):
     booking: Whole
     place: Whole
     chunk: Whole
-    what: Literal["started", "done", "refused", "overran"]
-    start_s: Seconds
-    """Of its first unit; times are the machine's monotonic clock."""
-    end_s: Seconds
-    """Of its last one so far."""
-    units: Whole = 0
-    busy_s: Seconds = 0.0
-    """Without the time between windows."""
-    reason: Text = ""
+    what: Literal["started", "done"]
+    now_s: Seconds
+    """Times are the machine's monotonic clock."""
+    pieces: Annotated[tuple[tuple[Seconds, Seconds], ...], Field(max_length=4096)] = ()
+    """From when to when it was worked on, without the time between windows."""
+    waited_s: Seconds = 0.0
+    """That it was ready and had no window."""
+
+
+class Forget(_Strict):
+    """To a worker: these bookings are over, or nobody waits for them any more."""
+
+    kind: Literal["forget"] = "forget"
+    bookings: Annotated[tuple[Whole, ...], Field(min_length=1, max_length=65536)]
 
 
 class Cancel(_Strict):
-    """Nobody waits for these any more."""
+    """To the decoder: nobody waits for these any more."""
 
     kind: Literal["cancel"] = "cancel"
     requests: Annotated[tuple[RequestId, ...], Field(min_length=1, max_length=4096)]
 
 
-class Release(_Strict):
-    """The decoder has their keys and values: the worker may forget them."""
+class Ready(_Strict):
+    """From a worker or the decoder: it has its weights."""
 
-    kind: Literal["release"] = "release"
-    requests: Annotated[tuple[RequestId, ...], Field(min_length=1, max_length=4096)]
+    kind: Literal["ready"] = "ready"
+    address: Address
+    """Where it listens for the others."""
+    room_tokens: Whole = 0
+    """Of a decoder: tokens whose keys and values it can hold."""
+
+
+class Measure(_Strict):
+    """To a worker: find out how long chunks of these lengths take, each after so many cached tokens."""
+
+    kind: Literal["measure"] = "measure"
+    points: Annotated[tuple[tuple[Whole, Whole], ...], Field(min_length=1, max_length=64)]
+
+
+class Measured(_Strict):
+    """From a worker: seconds of one layer, for each point asked for."""
+
+    kind: Literal["measured"] = "measured"
+    unit_s: Annotated[tuple[Seconds, ...], Field(min_length=1, max_length=64)]
+
+
+class Window(_Strict):
+    """Idle time of a slot that is over."""
+
+    mark: Whole
+    """What it waited for: the number of an action of the step, or one of the two marks behind these."""
+    start_s: Seconds
+    end_s: Seconds
 
 
 class Step(_Strict):
@@ -147,6 +180,10 @@ class Step(_Strict):
     begin_s: Seconds
     length_s: Seconds
     """That it should have."""
+    windows: Annotated[tuple[Window, ...], Field(max_length=65536)] = ()
+    """That ended in the step before."""
+    complete: bool = False
+    """Whether these are all."""
 
 
 class Windows(_Strict):
@@ -157,8 +194,6 @@ class Windows(_Strict):
     """Whether training runs beside it."""
     offered_s: Seconds
     used_s: Seconds
-    wasted_s: Annotated[dict[Text, Seconds], Field(max_length=16)] = {}
-    """By reason."""
     overruns: Whole
     overrun_s: Seconds
     guard_s: Seconds
@@ -211,8 +246,11 @@ Message: TypeAlias = (
     | Kv
     | FirstToken
     | Report
+    | Forget
     | Cancel
-    | Release
+    | Ready
+    | Measure
+    | Measured
     | Step
     | Windows
     | Heartbeat

@@ -102,9 +102,9 @@ class Metrics:
         """Idle time of a slot: offered by training, used by prefill, or wasted, and why."""
         self._bubbles.labels(state, reason).inc(seconds)
 
-    def add_overrun(self, late_s: float) -> None:
-        """A unit was still running when training came back."""
-        self._overruns.inc()
+    def add_overruns(self, number: int, late_s: float) -> None:
+        """Units that were still running when training came back."""
+        self._overruns.inc(number)
         self._overrun_s.inc(late_s)
 
     def set_guard(self, guard_s: float) -> None:

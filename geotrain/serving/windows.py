@@ -23,13 +23,15 @@ from typing import NamedTuple
 from geotrain.errors import InputError, RunError
 
 VERSION = 1
-NUM_ENDS = 16
-"""Ends of windows that a record tells of."""
+NUM_PAST = 16
+"""Windows that are over, of which a record tells."""
 _MAGIC = b"geoW"
-_BODY = struct.Struct(f"<4sHBBQQdqddddddQdQ{NUM_ENDS}d")
+_HEAD = struct.Struct("<4sHBBQQdqddqddddQQd")
+_PAST = struct.Struct("<qddd")
+_BODY_BYTES = _HEAD.size + NUM_PAST * _PAST.size
 _NUMBER, _NUMBER_AT = struct.Struct("<Q"), 8
 _CRC = struct.Struct("<I")
-_RECORD_BYTES = _BODY.size + _CRC.size
+_RECORD_BYTES = _BODY_BYTES + _CRC.size
 FILE_BYTES = 2 * _RECORD_BYTES
 _TRIES = 1000
 LOOK_S = 0.02
@@ -42,6 +44,17 @@ class State(enum.IntEnum):
     STARTING = 0
     RUNNING = 1
     ENDED = 2
+
+
+class Past(NamedTuple):
+    """A window that is over."""
+
+    mark: int
+    """What it waited for: the number of an action of the step, or one of the two marks behind these."""
+    start_s: float
+    end_s: float
+    expected_s: float
+    """When it should have ended."""
 
 
 class Record(NamedTuple):
@@ -60,6 +73,8 @@ class Record(NamedTuple):
     """Of the step."""
     length_s: float
     """That the step should have."""
+    mark: int
+    """What the last window waits for, or waited."""
     start_s: float
     """Of the last window."""
     end_s: float
@@ -70,12 +85,12 @@ class Record(NamedTuple):
     """When this was written."""
     num_windows: int
     """Begun so far."""
+    num_past: int
+    """Over so far."""
     idle_s: float
     """Length of those that are over."""
-    num_ends: int
-    """Windows over so far that had been expected to last at all."""
-    early_s: tuple[float, ...]
-    """How much sooner than expected the last of these ended, the newest last."""
+    past: tuple[Past, ...]
+    """The last of those, the newest last."""
 
 
 def place(number: int) -> slice:
@@ -86,18 +101,19 @@ def place(number: int) -> slice:
 
 def pack(record: Record) -> bytes:
     """The record's bytes; there is one way to write each."""
-    body = _BODY.pack(_MAGIC, VERSION, *record[:-1], *record.early_s)
+    body = _HEAD.pack(_MAGIC, VERSION, *record[:-1]) + b"".join(_PAST.pack(*past) for past in record.past)
     return body + _CRC.pack(zlib.crc32(body))
 
 
 def unpack(raw: bytes) -> Record | None:
     """The record that these bytes are, if they are one."""
-    if len(raw) != _RECORD_BYTES or zlib.crc32(raw[: _BODY.size]) != _CRC.unpack_from(raw, _BODY.size)[0]:
+    if len(raw) != _RECORD_BYTES or zlib.crc32(raw[:_BODY_BYTES]) != _CRC.unpack_from(raw, _BODY_BYTES)[0]:
         return None
-    magic, version, state, is_open, *rest = _BODY.unpack_from(raw)
+    magic, version, state, is_open, *rest = _HEAD.unpack_from(raw)
     if magic != _MAGIC or version != VERSION:
         return None
-    return Record._make((State(state), bool(is_open), *rest[:-NUM_ENDS], tuple(rest[-NUM_ENDS:])))
+    past = tuple(map(Past._make, _PAST.iter_unpack(raw[_HEAD.size : _BODY_BYTES])))
+    return Record._make((State(state), bool(is_open), *rest, past))
 
 
 def newest(raw: bytes) -> Record | None:

@@ -8,7 +8,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor.parallel import parallelize_module
 
 from geotrain.cost import stage_costs, transfer_bytes
+from geotrain.device import Device
 from geotrain.errors import InputError
+from geotrain.layout import Layout, Seat
 from geotrain.model import Config, weights
 from geotrain.model.llama import Part, tensor_parallel_plan
 from geotrain.plan import Plan
@@ -16,7 +18,6 @@ from geotrain.tokens import Batches, Dataset
 from geotrain.training.compute import TorchCompute, precision_of
 from geotrain.training.control import Control
 from geotrain.training.gradients import TiedEnds
-from geotrain.training.layout import Layout, Seat
 from geotrain.training.leaving import Leaving
 from geotrain.training.optimizer import Optimizer
 from geotrain.training.options import Options
@@ -81,6 +82,7 @@ class Assembly:
                 last=self.last,
                 parcel_bytes=self.kind.shape[0],
                 copies=self.groups.copies,
+                device=Device(self.options.devices, self.seat.name),
             )
         parts = self._parts()
         options, batches, pipeline = self.options, self.batches, self.seat.pipeline

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from geotrain.errors import RunError
-from geotrain.training.layout import Layout, Seat
+from geotrain.layout import Layout, Seat
 from geotrain.transport import (
     Channel,
     DeadlineError,

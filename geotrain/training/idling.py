@@ -23,8 +23,8 @@ class Listener(Protocol):
     def step(self, number: int, begin_s: float, length_s: float) -> None:
         """A step has begun, and should last so long."""
 
-    def idle(self, now_s: float, end_s: float) -> None:
-        """The slot waits, until `end_s` if things come as they should; said again when more is known."""
+    def idle(self, mark: int, now_s: float, end_s: float) -> None:
+        """The slot waits for that mark, until `end_s` if things come as they should; said again when more is known."""
 
     def busy(self, now_s: float) -> None:
         """It goes on."""
@@ -39,7 +39,7 @@ class Nobody:
     def step(self, number: int, begin_s: float, length_s: float) -> None:
         """So what."""
 
-    def idle(self, now_s: float, end_s: float) -> None:
+    def idle(self, mark: int, now_s: float, end_s: float) -> None:
         """So what."""
 
     def busy(self, now_s: float) -> None:
@@ -83,7 +83,7 @@ class Idling:
         if mark == self.next:
             end_s += self._expected_s[0]
         self._waits = True
-        self._listener.idle(time.monotonic(), end_s)
+        self._listener.idle(mark, time.monotonic(), end_s)
 
     def reach(self, mark: int, now_s: float) -> None:
         """The mark has come; if it was waited for, what follows will be as late as it is."""

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from geotrain.action import MICROBATCH_MASK, MICROBATCH_SHIFT, PIPELINE_SHIFT, STAGE_MASK, STAGE_SHIFT, Kind
 from geotrain.cost import transfer_bytes
 from geotrain.errors import InputError
+from geotrain.layout import Layout
 from geotrain.network import path_between
 from geotrain.plan import Plan
 from geotrain.timeline import Actions, Floats, Ints, Timeline, Transfers
-from geotrain.training.layout import Layout
 from geotrain.training.recording import Recording, problem
 from geotrain.training.spans import Head, Spans, StepSpans
 from geotrain.units import plural

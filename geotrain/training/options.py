@@ -37,6 +37,8 @@ class Options:
     resume: bool = True
     record: tuple[int, int] | None = None
     """First and last step whose spans are kept; None: the last ten."""
+    devices: Path | None = None
+    """Emulated devices are files there, which others may hold while a slot is idle; None: nobody does."""
     metrics_port: int | None = None
     tensorboard: bool = False
     deadline_s: float = 300.0

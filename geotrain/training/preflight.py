@@ -1,11 +1,11 @@
 """What a process refuses by itself, before it meets any other."""
 
 from geotrain.errors import InputError
+from geotrain.layout import Layout
 from geotrain.model import Config, weights
 from geotrain.plan import Plan
 from geotrain.training import saving
 from geotrain.training.assembly import open_batches
-from geotrain.training.layout import Layout
 from geotrain.training.options import Options
 from geotrain.training.script import Script
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch.distributed as dist
 
 from geotrain.errors import InputError, RunError
+from geotrain.layout import Layout, Seat
 from geotrain.model import Config
 from geotrain.plan import Plan
 from geotrain.tokens.manifest import TOKENIZER
 from geotrain.training import checkpoint
 from geotrain.training.checkpoint import Position, Saver, StepId
 from geotrain.training.control import Control
-from geotrain.training.layout import Layout, Seat
 from geotrain.training.options import Options
 from geotrain.training.slot import Slot
 

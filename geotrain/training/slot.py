@@ -8,9 +8,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from geotrain.cost import StageCost
+from geotrain.device import Device
 from geotrain.model.llama import EMBEDDING, Part, stored_name
 from geotrain.training.compute import TorchCompute
-from geotrain.training.emulated import EmulatedCompute, hold
+from geotrain.training.emulated import EmulatedCompute
 from geotrain.training.executor import Compute
 from geotrain.training.gradients import TiedEnds, all_reduce, squared_norm
 from geotrain.training.optimizer import Optimizer
@@ -103,10 +104,16 @@ class EmulatedSlot:
     """Stages that only take their time; gradients are bytes, and there is nothing to keep."""
 
     def __init__(
-        self, costs: dict[int, StageCost], *, last: int, parcel_bytes: int, copies: dist.ProcessGroup | None
+        self,
+        costs: dict[int, StageCost],
+        *,
+        last: int,
+        parcel_bytes: int,
+        copies: dist.ProcessGroup | None,
+        device: Device,
     ) -> None:
-        self.compute = EmulatedCompute(costs, last=last, parcel_bytes=parcel_bytes)
-        self._copies = copies
+        self.compute = EmulatedCompute(costs, last=last, parcel_bytes=parcel_bytes, device=device)
+        self._copies, self._device = copies, device
         self._gradients = torch.zeros(int(sum(cost.gradient_bytes for cost in costs.values())) // 4)
         self._optimizer_s = sum(cost.optimizer_s for cost in costs.values())
 
@@ -128,7 +135,7 @@ class EmulatedSlot:
 
     def update(self, rate: float, norm: float) -> None:
         """Takes its time."""
-        hold(self._optimizer_s)
+        self._device.hold(self._optimizer_s)
 
     def state(self) -> dict[str, Tensor]:
         """Nothing."""

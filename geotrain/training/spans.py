@@ -20,8 +20,8 @@ from pydantic import Field
 
 from geotrain.errors import InputError
 from geotrain.files import Document, read_text
+from geotrain.layout import Seat
 from geotrain.training.columns import Clock, Count, Flag, Letter, Table, read_json
-from geotrain.training.layout import Seat
 
 
 def spans_path(run: Path, seat: Seat) -> Path:

@@ -15,13 +15,13 @@ import torch
 import torch.distributed as dist
 
 from geotrain.errors import InputError, RunError
+from geotrain.layout import Layout, Seat
 from geotrain.plan import Plan
 from geotrain.tokens import Batches
 from geotrain.training.assembly import Assembly, assemble, open_batches
 from geotrain.training.control import Control, Meeting, broadcast
 from geotrain.training.executor import Executor
 from geotrain.training.idling import Idling, Listener, Nobody
-from geotrain.training.layout import Layout, Seat
 from geotrain.training.leaving import Leaving
 from geotrain.training.options import Options
 from geotrain.training.post import Mailbox, Routes

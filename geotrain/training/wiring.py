@@ -9,9 +9,9 @@ import torch.distributed as dist
 
 from geotrain.action import Kind as ActionKind
 from geotrain.cluster import Link
+from geotrain.layout import Layout, Seat
 from geotrain.network import connections_for, pair_rate
 from geotrain.training.control import Control
-from geotrain.training.layout import Layout, Seat
 from geotrain.training.leaving import Leaving
 from geotrain.training.lines import GlooLine, NcclLine, WanLine
 from geotrain.training.post import Kind, Line, Mailbox

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from geotrain.errors import InputError, RunError
 from geotrain.model import Part, generate
-from geotrain.serving.contract import Broken, Piece, Sampling
-from geotrain.serving.decoding import BLOCK_TOKENS, Decoder
+from geotrain.serving.contract import BLOCK_TOKENS, Broken, Piece, Sampling
+from geotrain.serving.decoding import Decoder
 from geotrain.serving.shard import Chunk, Shard
 from tests.model.tiny import filled
 from tests.serving.prefilling import SHAPE, WORDS, decode, decoder, ids_of, prefill, prompt

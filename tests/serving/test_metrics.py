@@ -24,7 +24,7 @@ def filled() -> Metrics:
     metrics.observe_decode("m", 0.9)
     metrics.observe_wait_for_bubble(0.02)
     metrics.add_bubble("wasted", 0.5, reason="guard")
-    metrics.add_overrun(0.001)
+    metrics.add_overruns(1, 0.001)
     metrics.set_guard(0.002)
     metrics.observe_step(1.5)
     return metrics
@@ -58,7 +58,7 @@ def test_an_answer_that_was_not_finished_is_no_latency():
 
 def test_services_do_not_share_metrics():
     first, second = Metrics(), Metrics()
-    first.add_overrun(0.001)
+    first.add_overruns(1, 0.001)
     assert b"geotrain:overruns_total 0.0" in second.text()
 
 

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from geotrain.layout import Layout
 from geotrain.plan import Plan
-from geotrain.training.layout import Layout
 from geotrain.training.options import Options
 from geotrain.training.report import StepReport
 from tests.training.forked import CONTEXT

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from geotrain.action import Kind
+from geotrain.layout import Layout, Seat
 from geotrain.plan import Plan
 from geotrain.simulation import rehearse, run
 from geotrain.timeline import Timeline
-from geotrain.training.layout import Layout, Seat
 from geotrain.training.recorder import Recorder
 from geotrain.training.recording import Recording
 

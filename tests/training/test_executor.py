@@ -175,7 +175,7 @@ class Ear:
     def step(self, number: int, begin_s: float, length_s: float) -> None:
         self.steps.append(number)
 
-    def idle(self, now_s: float, end_s: float) -> None:
+    def idle(self, mark: int, now_s: float, end_s: float) -> None:
         if not self.is_open:
             self.windows.append([now_s, end_s])
         self.windows[-1][1] = end_s

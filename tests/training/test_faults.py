@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from geotrain.layout import Layout
 from geotrain.plan import Plan
 from geotrain.training.launch import Launch, Loopback, Namespaces, Run, needed_testbed
-from geotrain.training.layout import Layout
 from geotrain.training.optimizer import Recipe
 from tests.testbed.machine import require_namespaces
 from tests.training.data import VOCAB, dataset

@@ -24,7 +24,7 @@ class Ear:
     def step(self, number: int, begin_s: float, length_s: float) -> None:
         self.told.append((f"step {number}", length_s))
 
-    def idle(self, now_s: float, end_s: float) -> None:
+    def idle(self, mark: int, now_s: float, end_s: float) -> None:
         self.told.append(("idle", end_s))
 
     def busy(self, now_s: float) -> None:

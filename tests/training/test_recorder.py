@@ -6,7 +6,7 @@ import pytest
 
 from geotrain.action import Kind
 from geotrain.errors import RunError
-from geotrain.training.layout import Layout
+from geotrain.layout import Layout
 from geotrain.training.recorder import Recorder
 from geotrain.training.recording import fingerprint
 from geotrain.training.spans import Spans

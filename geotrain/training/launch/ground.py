@@ -7,8 +7,8 @@ from contextlib import ExitStack, suppress
 from typing import Any, Protocol
 
 from geotrain.errors import RunError
+from geotrain.layout import Layout, Seat
 from geotrain.testbed import Testbed
-from geotrain.training.layout import Layout, Seat
 
 CONTROL_PORT, RENDEZVOUS_PORT = 29400, 29401
 _LOOPBACK = "127.0.0.1"

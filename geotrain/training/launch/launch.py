@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geotrain.errors import InputError, RunError
-from geotrain.training.layout import Layout
+from geotrain.layout import Layout
 
 JOB = "training"
 """Of the keys that are made here."""

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from geotrain.layout import Seat
 from geotrain.training.launch.ground import Ground
 from geotrain.training.launch.launch import Launch
-from geotrain.training.layout import Seat
 
 SHUTDOWN_S = 10
 """How long an agent lets its workers take their leave."""

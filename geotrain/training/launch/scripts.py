@@ -10,11 +10,11 @@ import yaml
 
 from geotrain.errors import InputError
 from geotrain.files import write_text
+from geotrain.layout import Layout, Seat
 from geotrain.plan import Plan
 from geotrain.training.launch.ground import RENDEZVOUS_PORT
 from geotrain.training.launch.launch import JOB, Launch, train_options
 from geotrain.training.launch.process import ENVIRONMENT, Process, agent_options
-from geotrain.training.layout import Layout, Seat
 
 PLAN_FILE = "plan.yaml"
 _LONGEST_NAME = 40

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from geotrain.layout import Layout
 from geotrain.training.launch import Launch
-from geotrain.training.layout import Layout
 from tests.training.plans import plan
 
 WORKER = str(Path(__file__).with_name("worker.py"))

@@ -7,11 +7,11 @@ import yaml
 from pydantic import ValidationError
 
 from geotrain.errors import InputError
+from geotrain.layout import Layout
 from geotrain.plan import Plan
 from geotrain.training.launch import Launch
 from geotrain.training.launch.kubernetes import kubernetes_files
 from geotrain.training.launch.scripts import write
-from geotrain.training.layout import Layout
 from tests.training.launch import manifests
 from tests.training.launch.shells import check_script, require_bash, run, stand_ins, value, words
 from tests.training.plans import plan

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geotrain.errors import InputError
+from geotrain.layout import Layout
 from geotrain.training.launch import Launch, Loopback, Namespaces, needed_testbed, processes
 from geotrain.training.launch.process import node_name
-from geotrain.training.layout import Layout
 from tests.training.launch.runs import launch
 from tests.training.plans import plan
 

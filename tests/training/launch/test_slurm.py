@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from geotrain.errors import InputError
+from geotrain.layout import Layout
 from geotrain.plan import Plan
 from geotrain.training.launch import Launch
 from geotrain.training.launch.scripts import write
 from geotrain.training.launch.slurm import slurm_files
-from geotrain.training.layout import Layout
 from tests.training.launch import sbatch
 from tests.training.launch.shells import check_script, require_bash, run, stand_ins, value, words
 from tests.training.plans import plan

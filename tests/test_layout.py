@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geotrain.errors import InputError
+from geotrain.layout import Layout
 from geotrain.plan import Plan
-from geotrain.training.layout import Layout
 from tests.training.plans import plan
 
 

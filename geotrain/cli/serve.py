@@ -1,0 +1,239 @@
+"""`geotrain serve`: a model behind OpenAI's interface, prefilled in the bubbles of a training run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from geotrain.cli._plan import PlanArgument, opened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from geotrain.prefill.predictor import PrefillTime
+    from geotrain.serving.http.auth import Keys
+    from geotrain.serving.http.limits import Limits
+    from geotrain.serving.model_card import ModelCard
+    from geotrain.serving.service import Terms
+    from geotrain.serving.site import Site
+
+
+def command(
+    plan: PlanArgument,
+    model: Annotated[
+        Path, typer.Option(metavar="DIR", help="Hugging Face directory, or that of a run of `geotrain train`.")
+    ],
+    announce: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where training says when its GPUs are idle: its own --announce.")
+    ] = Path("/dev/shm/geotrain"),
+    dc: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this data center's GPUs; all, if they are all here.")
+    ] = None,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; others than loopback need keys.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 takes any that is free.")] = 8000,
+    api_keys: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A line for each key: key, tenant, priority 0 to 4.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What clients call the model; the directory's name.")
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(metavar="FILE|DIR", help="tokenizer.json, where the model has none.")
+    ] = None,
+    slo: Annotated[
+        str, typer.Option(metavar="TIME", help="Longest time to first token; who would wait longer gets 429.")
+    ] = "2 s",
+    degree: Annotated[
+        int | None, typer.Option(metavar="Q", min=1, help="GPUs that share a prompt; as few as memory allows.")
+    ] = None,
+    guard: Annotated[str, typer.Option(metavar="TIME", help="Least time left free before training.")] = "1 ms",
+    chunk: Annotated[
+        int, typer.Option(metavar="TOKENS", min=1, help="Longest run of tokens worked on at once.")
+    ] = 2048,
+    times: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Prefill times of `geotrain prefill calibrate`; else they are measured."),
+    ] = None,
+    compute: Annotated[
+        Literal["torch", "emulated"],
+        typer.Option(help="emulated: prefill takes as long as --like would on the plan's GPUs."),
+    ] = "torch",
+    like: Annotated[
+        str, typer.Option(metavar="NAME", help="Model of `geotrain catalog` whose times are emulated.")
+    ] = "llama-3.1-8b",
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="Of torch: cpu, cuda.")] = "cpu",
+    decoder_memory: Annotated[str, typer.Option(metavar="SIZE", help="For keys and values at the decoder.")] = "2 GB",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep access.jsonl and prefill.jsonl, what was done when.")
+    ] = None,
+    drain: Annotated[
+        str, typer.Option(metavar="TIME", help="At the end, time for requests under way to finish.")
+    ] = "30 s",
+) -> None:
+    """Serve a model from the idle time of training: OpenAI's completions and chat, streamed or not.
+
+    Starts a prefill worker beside every training process of the plan and a decoder, and takes requests. Workers
+    compute only while their GPU waits for training, as `geotrain train --announce DIR` says there; where no training
+    runs, they always may. Run it where the training processes are: once per machine, or with --dc once per data
+    center.
+
+    A request that no bubble can serve within --slo is answered 429 with Retry-After. SIGTERM or Ctrl-C ends the
+    service: requests under way are finished, new ones get 503.
+
+    Examples:
+
+        geotrain launch plan.yaml --on local --data data --out run -- --announce /dev/shm/run
+
+        geotrain serve plan.yaml --model run/model --announce /dev/shm/run --port 8000
+
+        curl localhost:8000/v1/completions --json '{"model": "run", "prompt": "The sea", "max_tokens": 20}'
+
+        geotrain serve plan.yaml --model Llama-3.2-1B --dc east --host 0.0.0.0 --api-keys keys.txt --device cuda
+    """
+    import tempfile
+
+    from geotrain.cli._model import served_directory
+    from geotrain.cli._quantity import quantity
+    from geotrain.errors import InputError
+    from geotrain.units import SIZE, TIME
+
+    try:
+        import fastapi  # noqa: F401
+        import torch
+        import uvicorn  # noqa: F401
+
+        from geotrain.model import Config
+    except ImportError as error:
+        raise InputError(f"serving needs {error.name}: pip install 'geotrain[serve]'") from None
+    from geotrain.prefill.settings import Settings
+    from geotrain.serving.http.auth import Keys
+    from geotrain.serving.http.limits import Limits
+    from geotrain.serving.model_card import ModelCard
+    from geotrain.serving.service import Terms
+    from geotrain.serving.site import site
+
+    if device != "cpu" and not torch.cuda.is_available():
+        raise InputError(f"--device is {device} and must be cpu: torch finds no GPU here")
+    settings = Settings(
+        slo_s=quantity("--slo", slo, TIME),
+        degree=degree,
+        guard_s=quantity("--guard", guard, TIME),
+        chunk_tokens=chunk,
+        batch_tokens=min(chunk, Settings.batch_tokens),
+    )
+    keys = Keys() if api_keys is None else Keys.load(api_keys)
+    drain_s = quantity("--drain", drain, TIME)
+    decoder_bytes = quantity("--decoder-memory", decoder_memory, SIZE)
+    with tempfile.TemporaryDirectory(prefix="geotrain-model-") as scratch:
+        directory = served_directory(model, tokenizer, Path(scratch))
+        config = Config.load(directory / "config.json")
+        called = name or (model.resolve().name if model.name != "model" else model.resolve().parent.name)
+        card = ModelCard.load(
+            directory,
+            name=called,
+            created=int((directory / "config.json").stat().st_mtime),
+            max_model_len=config.max_position_embeddings,
+            vocab_size=config.vocab_size,
+        )
+        with opened(plan) as loaded:
+            here = site(loaded, config.shape(called), settings, dc=dc)
+            terms = Terms(
+                model=directory,
+                windows=announce,
+                times=_times(here, times, emulated=compute == "emulated", like=like),
+                emulated=compute == "emulated",
+                device=device,
+                decoder_bytes=decoder_bytes,
+            )
+            assert here.layers(), "workers, or an error that says why there are none"
+        _serve(here, card, terms, config.stop_ids, host, port, keys, Limits(), out, drain_s)
+
+
+def _times(site: Site, file: Path | None, *, emulated: bool, like: str) -> Mapping[str, PrefillTime] | None:
+    """By GPU; None if they have to be measured."""
+    from geotrain.cli._prefill_simulate import find_models
+    from geotrain.errors import InputError
+    from geotrain.prefill.calibration import Calibrations, prefill_time
+
+    gpus = {dc.gpu.name: dc.gpu for dc in site.scene.plan.cluster.datacenters}
+    if emulated:
+        emulates = find_models([like])[0]
+        return {name: prefill_time(emulates, gpus[name], 1)[0] for name in site.gpus}
+    if file is None:
+        return None
+    calibrations = Calibrations.load(file)
+    found = {name: calibrations.find((site.model.name.lower(), name.lower(), 1)) for name in site.gpus}
+    for name, calibration in found.items():
+        if calibration is None:
+            raise InputError(f"{file}: has no times of {site.model.name} on {name}")
+    return {name: calibration.time for name, calibration in found.items() if calibration is not None}
+
+
+def _serve(
+    site: Site,
+    card: ModelCard,
+    terms: Terms,
+    stop_ids: tuple[int, ...],
+    host: str,
+    port: int,
+    keys: Keys,
+    limits: Limits,
+    out: Path | None,
+    drain_s: float,
+) -> None:
+    import asyncio
+    import gc
+    import signal
+    import sys
+    from contextlib import ExitStack, suppress
+
+    from geotrain.errors import InputError
+    from geotrain.serving.http.access_log import AccessLog
+    from geotrain.serving.http.api import create_app
+    from geotrain.serving.http.server import listening
+    from geotrain.serving.journal import Journal
+    from geotrain.serving.metrics import Metrics
+    from geotrain.serving.service import service
+
+    def say(words: str) -> None:
+        typer.echo(words, err=True)
+
+    async def serve(log: AccessLog, journal: Journal) -> None:
+        ended, metrics = asyncio.Event(), Metrics()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ended.set)
+        async with service(site, card, terms, metrics=metrics, journal=journal, stop_ids=stop_ids, say=say) as running:
+            app = create_app(running.engine, keys=keys, limits=limits, metrics=metrics, log=log)
+            async with listening(app, host=host, port=port, keys=keys, drain_s=drain_s) as bound:
+                say(f"{card.name}: {len(site.layers())} workers and a decoder are starting")
+                starting = asyncio.create_task(running.started())
+                ending = asyncio.create_task(ended.wait())
+                await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if not ended.is_set():
+                    starting.result()
+                    gc.collect()
+                    gc.freeze()
+                    say(f"serving {card.name} at http://{host}:{bound}/v1")
+                    await ending
+                say(f"ending: {running.engine.under_way} requests under way")
+                running.engine.drain()
+                await running.engine.idle(drain_s)
+
+    with ExitStack() as files:
+        journal = Journal(None if out is None else out / "prefill.jsonl")
+        files.callback(journal.close)
+        try:
+            stream = sys.stdout if out is None else files.enter_context((out / "access.jsonl").open("a"))
+        except OSError as error:
+            raise InputError(f"{out}: cannot be written: {error.strerror}") from None
+        factory = None
+        with suppress(ImportError):
+            import uvloop
+
+            factory = uvloop.new_event_loop
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(serve(AccessLog(stream), journal))

@@ -1,0 +1,47 @@
+"""A GPU that is not there: whoever computes on it holds it for a time, and others wait, also in other processes."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from geotrain.errors import RunError
+
+
+class Device:
+    """That of the process with that name: shared by all who look for it in the same directory, or private."""
+
+    def __init__(self, directory: Path | None, name: str) -> None:
+        self._file = None
+        if directory is not None:
+            path = directory / f"{name}.device"
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise RunError(f"{path}: cannot be opened: {error.strerror}") from None
+
+    @contextmanager
+    def held(self, seconds: float) -> Iterator[None]:
+        """For that long, or as long as the block takes if that is longer."""
+        if self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        start_s = time.monotonic()
+        try:
+            yield
+            time.sleep(max(0.0, start_s + seconds - time.monotonic()))
+        finally:
+            if self._file is not None:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def hold(self, seconds: float) -> None:
+        """Keep it busy."""
+        with self.held(seconds):
+            pass
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            os.close(self._file)

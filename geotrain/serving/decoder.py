@@ -1,0 +1,148 @@
+"""Decoding beside everything else: keys and values come in as they are made, tokens go out step by step.
+
+Calls come on the event loop; the model runs in a thread, and whoever comes or goes does so between two of its steps.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from geotrain.errors import GeotrainError
+from geotrain.serving.contract import Broken, Piece
+from geotrain.serving.decoding import Decoder
+from geotrain.serving.messages import DecodeStart, Error, FirstToken, Kv, Message, Token, Tokens
+from geotrain.serving.tensors import unpack
+
+_SWEEP_S = 1.0
+_EARLY_BYTES = 256 << 20
+"""Of keys and values whose request has not been announced: more than a moment's worth means that nobody will."""
+
+
+@dataclass
+class _Early:
+    """What came before its request did."""
+
+    since_s: float
+    kept: list[tuple[Kv, bytearray]]
+    first: FirstToken | None = None
+
+
+class Decoding:
+    """The built-in decoder as serve and the workers talk to it."""
+
+    def __init__(self, decoder: Decoder, *, lease_s: float, tell: Callable[[Message], None]) -> None:
+        """`lease_s`: keys and values that are not complete after so long are given up."""
+        self._decoder, self._lease_s, self._tell = decoder, lease_s, tell
+        self._due_s: dict[str, float] = {}
+        """Of who waits for keys and values."""
+        self._early: dict[str, _Early] = {}
+        self._early_bytes = 0
+        self._joining: list[FirstToken] = []
+        self._leaving: list[str] = []
+        self._stirred = asyncio.Event()
+
+    @property
+    def room_tokens(self) -> int:
+        """Tokens whose keys and values it can hold."""
+        return self._decoder.room_tokens
+
+    def start(self, message: DecodeStart, prompt: Sequence[int]) -> None:
+        """Keep room for a request."""
+        early = self._early.pop(message.request, None)
+        try:
+            self._decoder.reserve(message.request, prompt, message.sampling)
+        except GeotrainError as error:
+            self._tell(Error(request=message.request, message=str(error)))
+            return
+        self._due_s[message.request] = time.monotonic() + self._lease_s
+        if early is not None:
+            for kv, payload in early.kept:
+                self._early_bytes -= len(payload)
+                self.receive(kv, payload)
+            if early.first is not None:
+                self.first(early.first)
+
+    def receive(self, message: Kv, payload: bytearray) -> None:
+        """Keys and values."""
+        if message.request not in self._due_s:
+            if self._early_bytes + len(payload) <= _EARLY_BYTES:
+                self._early_bytes += len(payload)
+                self._unannounced(message.request).kept.append((message, payload))
+            return
+        try:
+            self._decoder.receive(message.request, message.layer, message.position, unpack(message.tensor, payload))
+        except GeotrainError as error:
+            self._fail(message.request, str(error))
+
+    def first(self, message: FirstToken) -> None:
+        """The prompt is through."""
+        if message.request not in self._due_s:
+            self._unannounced(message.request).first = message
+            return
+        self._joining.append(message)
+        self._stirred.set()
+
+    def cancel(self, requests: Sequence[str]) -> None:
+        """Nobody waits for these any more."""
+        self._leaving += requests
+        for request in requests:
+            self._due_s.pop(request, None)
+        self._stirred.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        sweeping = asyncio.create_task(self._sweep())
+        try:
+            while True:
+                self._between()
+                if self._decoder.running:
+                    told = await asyncio.to_thread(self._decoder.step)
+                    self._said(told)
+                else:
+                    await self._stirred.wait()
+                self._stirred.clear()
+        finally:
+            sweeping.cancel()
+
+    def _between(self) -> None:
+        leaving, self._leaving = self._leaving, []
+        for request in leaving:
+            self._decoder.leave(request)
+        joining, self._joining = self._joining, []
+        for message in joining:
+            if self._due_s.pop(message.request, None) is None:
+                continue
+            try:
+                self._said({message.request: self._decoder.join(message.request, message.token)})
+            except GeotrainError as error:
+                self._fail(message.request, str(error))
+
+    def _said(self, pieces: dict[str, Piece | Broken]) -> None:
+        tokens = []
+        for request, piece in pieces.items():
+            if isinstance(piece, Broken):
+                self._tell(Error(request=request, message=str(piece)))
+            else:
+                tokens.append(Token(request=request, text=piece.text, token=piece.token, finish=piece.finish))
+        if tokens:
+            self._tell(Tokens(tokens=tuple(tokens)))
+
+    def _fail(self, request: str, message: str) -> None:
+        self._due_s.pop(request, None)
+        self._leaving.append(request)
+        self._stirred.set()
+        self._tell(Error(request=request, message=message))
+
+    def _unannounced(self, request: str) -> _Early:
+        return self._early.setdefault(request, _Early(time.monotonic(), []))
+
+    async def _sweep(self) -> None:
+        """Give up what does not become complete."""
+        while True:
+            await asyncio.sleep(min(_SWEEP_S, self._lease_s / 2))
+            now_s = time.monotonic()
+            for request in [request for request, due_s in self._due_s.items() if now_s > due_s]:
+                self._fail(request, f"its keys and values did not come within {self._lease_s:g} s")
+            for request in [key for key, early in self._early.items() if now_s - early.since_s > self._lease_s]:
+                self._early_bytes -= sum(len(payload) for _, payload in self._early.pop(request).kept)

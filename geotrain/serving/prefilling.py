@@ -1,0 +1,313 @@
+"""Prefill on one slot: chunks of prompts through its layers, a unit at a time, while training leaves it alone.
+
+Runs in a thread of its own and knows no sockets. Of the tasks that have their input the first comes first; before every
+unit of it the gate is asked anew, so training never waits for longer than a unit.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from geotrain.device import Device
+from geotrain.errors import RunError
+from geotrain.model.generate import choice
+from geotrain.serving.gate import Gate
+from geotrain.serving.messages import (
+    Error,
+    FirstToken,
+    Forget,
+    Hidden,
+    Kv,
+    Measure,
+    Measured,
+    Message,
+    Report,
+    Step,
+    Task,
+    Window,
+    Windows,
+)
+from geotrain.serving.shard import Chunk, Pass, Shard
+from geotrain.serving.tensors import pack, unpack
+from geotrain.serving.windows import LOOK_S, State
+from geotrain.serving.wire import Buffer
+
+_IDLE_S = 0.25
+"""Without tasks it looks so often what training is doing."""
+_TELL_S = 0.5
+"""How often it says what became of the windows."""
+_FORGOTTEN = 4096
+_SAME_WINDOW_S = 1e-3
+_TRIES = 3
+
+Send = Callable[[str | None, Message, Buffer], None]
+"""To an address, or to serve; any thread may call."""
+
+
+class Given(NamedTuple):
+    """A message for this slot."""
+
+    message: Message
+    payload: bytearray
+
+
+@dataclass(eq=False)
+class _Work:
+    """A task under way."""
+
+    task: Task
+    x: torch.Tensor
+    run: Pass | None = None
+    last_s: float = 0.0
+    """Time of its last unit."""
+    pieces: list[tuple[float, float]] = field(default_factory=list)
+    waited_s: float = 0.0
+
+
+class Prefilling:
+    """One slot's thread."""
+
+    def __init__(self, shard: Shard, gate: Gate, send: Send, *, device: Device | None = None) -> None:
+        """`device`: emulated; a unit holds it for as long as it should take."""
+        self._shard, self._gate, self._send, self._device = shard, gate, send, device
+        self._inbox: deque[Given] = deque()
+        self._tasks: dict[tuple[int, int], Task] = {}
+        """By booking and chunk, in order."""
+        self._inputs: dict[tuple[int, int], torch.Tensor] = {}
+        self._work: _Work | None = None
+        self._held: dict[int, set[str]] = {}
+        """Keys and values here, by booking."""
+        self._forgotten: deque[int] = deque(maxlen=_FORGOTTEN)
+        self._step: int | None = None
+        self._trains: bool | None = None
+        self._told_s = 0.0
+        self._ended = False
+
+    def give(self, message: Message, payload: bytearray) -> None:
+        """Something for this slot; any thread may call."""
+        self._inbox.append(Given(message, payload))
+        self._gate.wake()
+
+    def end(self) -> None:
+        """Leave `run`; any thread may call."""
+        self._ended = True
+        self._gate.wake()
+
+    def run(self) -> None:
+        """Until it is ended."""
+        while not self._ended:
+            self._read()
+            self._watch()
+            work = self._next()
+            if work is None:
+                self._gate.sleep(_IDLE_S)
+            elif self._may(work):
+                try:
+                    self._unit(work)
+                except RunError as error:
+                    self._fail(work.task, str(error))
+
+    # Messages
+
+    def _read(self) -> None:
+        while self._inbox:
+            message, payload = self._inbox.popleft()
+            match message:
+                case Task():
+                    if message.booking not in self._forgotten:
+                        self._tasks[message.booking, message.chunk] = message
+                        if message.tensor is not None:
+                            self._arrived(message.booking, message.chunk, unpack(message.tensor, payload))
+                case Hidden():
+                    self._arrived(message.booking, message.chunk, unpack(message.tensor, payload))
+                case Forget():
+                    for booking in message.bookings:
+                        self._forget(booking)
+                case Measure():
+                    self._measure(message)
+                case _:
+                    self._send(None, Error(message=f"{message.kind}: is not for a worker"), b"")
+
+    def _arrived(self, booking: int, chunk: int, x: torch.Tensor) -> None:
+        if booking not in self._forgotten:
+            self._inputs[booking, chunk] = x
+
+    def _forget(self, booking: int) -> None:
+        self._forgotten.append(booking)
+        for key in [key for key in self._tasks if key[0] == booking]:
+            del self._tasks[key]
+        for key in [key for key in self._inputs if key[0] == booking]:
+            del self._inputs[key]
+        for name in self._held.pop(booking, ()):
+            self._shard.release(name)
+        if self._work is not None and self._work.task.booking == booking:
+            self._work = None
+
+    def _fail(self, task: Task, message: str) -> None:
+        self._forget(task.booking)
+        for part in task.slices:
+            self._send(None, Error(request=part.request, message=message), b"")
+
+    # Training beside it
+
+    def _watch(self) -> None:
+        """Tell serve of training's steps, and of what became of their windows."""
+        self._gate.look()
+        record = self._gate.record
+        now_s, trains = time.monotonic(), record is not None and record.state is State.RUNNING
+        if record is not None and trains and record.step != self._step:
+            self._step = record.step
+            past, complete = self._gate.take_past()
+            windows = tuple(Window(mark=one.mark, start_s=one.start_s, end_s=one.end_s) for one in past)
+            step = Step(number=record.step, begin_s=record.begin_s, length_s=record.length_s, windows=windows)
+            self._send(None, step.model_copy(update={"complete": complete}), b"")
+        if trains != self._trains or now_s - self._told_s > _TELL_S:
+            self._trains, self._told_s = trains, now_s
+            gate = self._gate
+            told = Windows(
+                trains=trains,
+                offered_s=gate.offered_s,
+                used_s=gate.used_s,
+                overruns=gate.overruns,
+                overrun_s=gate.overrun_s,
+                guard_s=gate.guard_s,
+            )
+            self._send(None, told, b"")
+
+    # Work
+
+    def _next(self) -> _Work | None:
+        """What has begun, or else the first task that has its input."""
+        if self._work is None:
+            key = next((key for key in self._tasks if key in self._inputs), None)
+            self._work = None if key is None else _Work(self._tasks[key], self._inputs[key])
+        return self._work
+
+    def _may(self, work: _Work) -> bool:
+        """Whether its next unit may run; waits a little."""
+        unit_s = work.last_s or work.task.seldom_s
+        if self._gate.open_for(unit_s):
+            return True
+        start_s = time.monotonic()
+        open_ = not self._inbox and self._gate.wait(unit_s, LOOK_S)
+        work.waited_s += time.monotonic() - start_s
+        return open_
+
+    def _unit(self, work: _Work) -> None:
+        task = work.task
+        if work.run is None:
+            work.run = self._shard.run(self._chunks(task, work.x))
+            if task.place == 0 and task.chunk == 0:
+                self._report(work, "started")
+        start_s = time.monotonic()
+        if self._device is None:
+            layer = next(work.run)
+        else:
+            with self._device.held(task.unit_s):
+                start_s = time.monotonic()
+                layer = next(work.run)
+        self._gate.ran(start_s)
+        end_s = time.monotonic()
+        work.last_s = end_s - start_s
+        if work.pieces and start_s - work.pieces[-1][1] < _SAME_WINDOW_S:
+            work.pieces[-1] = work.pieces[-1][0], end_s
+        else:
+            work.pieces.append((start_s, end_s))
+        self._hand_over(task, layer)
+        if work.run.out:
+            self._finish(work, work.run.out)
+
+    def _chunks(self, task: Task, x: torch.Tensor) -> list[Chunk]:
+        held = self._held.setdefault(task.booking, set())
+        chunks = []
+        for part, mine in zip(task.slices, torch.split(x, [part.tokens for part in task.slices]), strict=True):
+            name = f"{task.booking}/{part.request}"
+            if name not in held:
+                self._shard.start(name, part.prompt_tokens)
+                held.add(name)
+            ends = part.position + part.tokens == part.prompt_tokens
+            chunks.append(Chunk(request=name, x=mine, position=part.position, is_last=ends))
+        return chunks
+
+    def _hand_over(self, task: Task, layer: int) -> None:
+        """Keys and values of a layer go to the decoder as soon as they are there."""
+        for part in task.slices:
+            end = part.position + part.tokens
+            tensor, payload = pack(self._shard.kv(f"{task.booking}/{part.request}", layer, part.position, end))
+            kv = Kv(request=part.request, layer=layer, position=part.position, tensor=tensor)
+            self._send(task.decoder, kv, payload)
+
+    def _finish(self, work: _Work, out: list[torch.Tensor | None]) -> None:
+        task = work.task
+        if task.next is not None:
+            tensor, payload = pack(torch.cat([x for x in out if x is not None]))
+            self._send(task.next, Hidden(booking=task.booking, chunk=task.chunk, tensor=tensor), payload)
+        else:
+            for part, logits in zip(task.slices, out, strict=True):
+                if logits is not None and part.sampling is not None:
+                    s = part.sampling
+                    token = choice(logits, temperature=s.temperature, top_p=s.top_p, seed=s.seed, number=0)
+                    self._send(task.decoder, FirstToken(request=part.request, token=token), b"")
+        self._report(work, "done")
+        self._tasks.pop((task.booking, task.chunk))
+        self._inputs.pop((task.booking, task.chunk))
+        self._work = None
+
+    def _report(self, work: _Work, what: str) -> None:
+        task = work.task
+        report = Report.model_validate(
+            {
+                "booking": task.booking,
+                "place": task.place,
+                "chunk": task.chunk,
+                "what": what,
+                "now_s": time.monotonic(),
+                "pieces": tuple(work.pieces),
+                "waited_s": work.waited_s,
+            }
+        )
+        self._send(None, report, b"")
+
+    # Times
+
+    def _measure(self, message: Measure) -> None:
+        """Seconds of a layer at each point, the median of some tries, in windows like all work."""
+        part = self._shard.part
+        found = []
+        for new, cached in message.points:
+            seconds = [self._tried(new, cached, part.embeds) for _ in range(_TRIES)]
+            found.append(float(np.median(seconds)))
+        self._send(None, Measured(unit_s=tuple(found)), b"")
+
+    def _tried(self, new: int, cached: int, embeds: bool) -> float:
+        name, config = "measure", self._shard.part.config
+        shape = () if embeds else (config.hidden_size,)
+
+        def some(tokens: int) -> torch.Tensor:
+            return torch.zeros((tokens, *shape), dtype=torch.int64 if embeds else torch.float32)
+
+        self._shard.start(name, cached + new)
+        try:
+            if cached:
+                self._passed(Chunk(request=name, x=some(cached), position=0, is_last=False))
+            return self._passed(Chunk(request=name, x=some(new), position=cached, is_last=False))
+        finally:
+            self._shard.release(name)
+
+    def _passed(self, chunk: Chunk) -> float:
+        """Mean time of a layer."""
+        times_s: list[float] = []
+        run = self._shard.run([chunk])
+        while not run.out:
+            while not self._gate.wait(max(times_s, default=0.0), LOOK_S) and not self._ended:
+                pass
+            start_s = time.monotonic()
+            next(run)
+            times_s.append(time.monotonic() - start_s)
+            self._gate.ran(start_s)
+        return sum(times_s) / len(times_s)

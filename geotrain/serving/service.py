@@ -1,0 +1,205 @@
+"""A service from its first process to its last: workers and decoder started, times known, requests taken."""
+
+import asyncio
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from geotrain.errors import RunError
+from geotrain.prefill.controller import Controller
+from geotrain.prefill.fitting import fit
+from geotrain.prefill.predictor import PrefillTime
+from geotrain.serving.desk import Desk
+from geotrain.serving.engine import LiveEngine
+from geotrain.serving.journal import Journal
+from geotrain.serving.messages import Measure, Measured, Ready
+from geotrain.serving.metrics import Metrics
+from geotrain.serving.model_card import ModelCard
+from geotrain.serving.site import Site
+from geotrain.serving.specs import DecoderSpec, WorkerSpec, decode, work
+from geotrain.serving.staff import Staff
+from geotrain.serving.steps import Steps
+from geotrain.serving.wire import Frame, Party
+
+DECODER = "decoder"
+_POINTS = ((1, 0), (32, 0), (128, 0), (512, 0), (32, 512), (128, 1024), (512, 1024))
+"""New and cached tokens at which a worker is measured, as far as the model goes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """How a service is to run."""
+
+    model: Path
+    windows: Path
+    """Where training says when its slots are idle."""
+    times: Mapping[str, PrefillTime] | None = None
+    """By GPU; None: measured."""
+    emulated: bool = False
+    """Units hold an emulated device for as long as they should take."""
+    device: str = "cpu"
+    decoder_bytes: float = 2e9
+    """For keys and values at the decoder."""
+    lease_s: float = 60.0
+    """Keys and values that are not complete at the decoder after so long are given up."""
+    silent_s: float = 10.0
+    """A process that says nothing for so long is ended, and started again."""
+    start_s: float = 300.0
+    """The longest that starting may take."""
+
+
+@asynccontextmanager
+async def service(
+    site: Site,
+    card: ModelCard,
+    terms: Terms,
+    *,
+    metrics: Metrics,
+    journal: Journal,
+    stop_ids: tuple[int, ...],
+    say: Callable[[str], None],
+) -> AsyncIterator["Service"]:
+    """The engine inside the block takes requests as soon as workers and decoder are there."""
+    with tempfile.TemporaryDirectory(prefix="geotrain-serve-") as directory:
+        running = Service(site, card, terms, Path(directory), metrics, journal, stop_ids, say)
+        await running.open()
+        try:
+            yield running
+        finally:
+            await running.close()
+
+
+class Service:
+    """Its processes, and the engine that they work for."""
+
+    def __init__(
+        self,
+        site: Site,
+        card: ModelCard,
+        terms: Terms,
+        directory: Path,
+        metrics: Metrics,
+        journal: Journal,
+        stop_ids: tuple[int, ...],
+        say: Callable[[str], None],
+    ) -> None:
+        self._site, self._terms, self._directory, self._stop_ids, self._say = site, terms, directory, stop_ids, say
+        self._secret = secrets.token_hex(32)
+        self._layers = site.layers()
+        settings = site.scene.settings
+        self.engine = LiveEngine(card, names=site.names, settings=settings, metrics=metrics, journal=journal)
+        self.desk = Desk(self._party("serve"), hear=self._hear, gone=self._gone, silent_s=terms.silent_s)
+        self.engine.desk = self.desk
+        self.staff = Staff(self._ended)
+        self._ready: set[str] = set()
+        self._changed = asyncio.Event()
+        self._measured: dict[str, tuple[float, ...]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        """Start everybody; requests are taken when they are there."""
+        await self.desk.open(self._address("serve"))
+        terms, settings = self._terms, self._site.scene.settings
+        for slot, (first, last) in self._layers.items():
+            name = self._site.names[slot]
+            spec = WorkerSpec(
+                serve=self.desk.address,
+                me=self._party(name),
+                listen=self._address(name),
+                model=terms.model,
+                device=terms.device,
+                first=first,
+                last=last,
+                windows=terms.windows,
+                guard_s=settings.guard_s,
+                quantile=settings.guard_quantile,
+                emulated=terms.emulated,
+            )
+            await self.staff.start(name, work, spec)
+        decoder = DecoderSpec(
+            serve=self.desk.address,
+            me=self._party(DECODER),
+            listen=self._address(DECODER),
+            model=terms.model,
+            device=terms.device,
+            limit_bytes=terms.decoder_bytes,
+            lease_s=terms.lease_s,
+            stop_ids=self._stop_ids,
+        )
+        await self.staff.start(DECODER, decode, decoder)
+        self._tasks = [asyncio.create_task(self._begin()), asyncio.create_task(self.engine.tick())]
+
+    async def close(self) -> None:
+        """End everybody."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.desk.close()
+        await self.staff.close()
+
+    async def started(self) -> None:
+        """Until requests are taken; RunError if that cannot be."""
+        await asyncio.shield(self._tasks[0])
+
+    async def _begin(self) -> None:
+        names = {self._site.names[slot] for slot in self._layers} | {DECODER}
+        await self._until(lambda: names <= self._ready, lambda: f"{', '.join(sorted(names - self._ready)[:5])}")
+        times = self._terms.times
+        if times is None:
+            times = {gpu: await self._measure(gpu) for gpu in sorted(self._site.gpus)}
+        site = self._site
+        forecast = site.scene.forecast(guard_s=site.scene.settings.guard_s)
+        controller = Controller(site.slots, site.kinds(times), forecast, site.scene.settings)
+        self.engine.begin(controller, Steps(forecast, [slot.row for slot in site.slots]))
+
+    async def _measure(self, gpu: str) -> PrefillTime:
+        """On the first slot that has such a GPU."""
+        name = next(self._site.names[slot] for slot in self._layers if self._site.slots[slot].gpu == gpu)
+        most = self._site.model.sequence or 0
+        points = tuple(point for point in _POINTS if sum(point) <= most) or ((1, 0),)
+        self.desk.send(name, Measure(points=points))
+        await self._until(lambda: name in self._measured, lambda: f"{name}, which measures how long prefill takes")
+        layers = self._site.model.layers
+        found = fit(points, [max(1e-9, unit_s) * layers for unit_s in self._measured[name]])
+        self._say(f"prefill on {gpu}: {found.time.seconds(points[-1][0]) * 1e3:.1f} ms for {points[-1][0]} tokens")
+        return found.time
+
+    async def _until(self, true: Callable[[], bool], what: Callable[[], str]) -> None:
+        end_s = time.monotonic() + self._terms.start_s
+        while not true():
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(end_s - time.monotonic()):
+                    await self._changed.wait()
+            except TimeoutError:
+                raise RunError(f"not ready after {self._terms.start_s:g} s: {what()}") from None
+
+    def _hear(self, name: str, frame: Frame) -> None:
+        match frame.message:
+            case Ready() as message:
+                self._ready.add(name)
+                self.engine.joined(name, message.address, room_tokens=message.room_tokens)
+            case Measured() as message:
+                self._measured[name] = message.unit_s
+            case _:
+                self.engine.heard(name, frame)
+        self._changed.set()
+
+    def _gone(self, name: str) -> None:
+        self._ready.discard(name)
+        self.engine.gone(name)
+        self.staff.kill(name)
+
+    def _ended(self, name: str, code: int) -> None:
+        self._say(f"warning: {name} ended with {code}; another one is started")
+
+    def _party(self, name: str) -> Party:
+        role = name if name in ("serve", DECODER) else "worker"
+        return Party(role=role, name=name, secret=self._secret)  # type: ignore[arg-type]
+
+    def _address(self, name: str) -> str:
+        return f"unix:{self._directory / name}.sock"
