@@ -10,6 +10,7 @@ from functools import cached_property
 
 from geotrain.errors import InputError
 from geotrain.plan import Plan
+from geotrain.units import plural
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,9 +106,9 @@ class Layout:
         world = self.world(dc)
         if world_size != len(world):
             raise InputError(
-                f"{dc!r} was started with {world_size} processes, and the plan needs {len(world)} there: "
-                f"{len(self._stages_in(dc))} stages x {len(self.pipelines_in(dc))} pipelines x "
-                f"{self.plan.tensor_parallel} GPUs"
+                f"{dc!r} was started with {plural(world_size, 'process')}, and the plan needs {len(world)} there: "
+                f"{plural(len(self._stages_in(dc)), 'stage')} x {plural(len(self.pipelines_in(dc)), 'pipeline')} x "
+                f"{plural(self.plan.tensor_parallel, 'GPU')}"
             )
         return world[rank]
 

@@ -12,6 +12,7 @@ from geotrain.cluster.cluster import unknown_datacenter
 from geotrain.complaints import complaint
 from geotrain.errors import DoesNotFitError, InputError
 from geotrain.files import Document, Whole
+from geotrain.units import plural
 from geotrain.workload import Job
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "varuna", "zero-bubble", "zero-bubble-2p", "atlas", "auto"]
@@ -118,7 +119,8 @@ class Plan(Document):
         model = self.job.model
         if layers != model.layers:
             raise ValueError(
-                f"stages hold {layers} layers in all and must hold the {model.layers} of the model {model.name!r}"
+                f"stages hold {plural(layers, 'layer')} in all and must hold the {model.layers} of the model "
+                f"{model.name!r}"
             )
         profiled = self.job.profile.stage
         if isinstance(profiled, list) and len(profiled) != len(self.stages):
@@ -175,8 +177,9 @@ class Plan(Document):
             needs, has = stages * self.pipelines_per_cell * cells, dc.num_slots(self.tensor_parallel)
             if needs > has:
                 raise DoesNotFitError(
-                    f"stages need {needs} slots in {name!r} ({stages} stages x {self.pipelines_per_cell} "
-                    f"pipelines_per_cell x {cells} cells), which has {has} slots of {self.tensor_parallel} GPU(s)"
+                    f"stages need {plural(needs, 'slot')} in {name!r} ({plural(stages, 'stage')} x "
+                    f"{self.pipelines_per_cell} pipelines_per_cell x {plural(cells, 'cell')}), which has "
+                    f"{plural(has, 'slot')} of {plural(self.tensor_parallel, 'GPU')}"
                 )
 
     def _check_batch(self) -> None:
@@ -184,7 +187,7 @@ class Plan(Document):
         if job.global_batch is not None and job.global_batch % per_round:
             raise DoesNotFitError(
                 f"the job's global_batch is {job.global_batch} and must be a multiple of {per_round}: "
-                f"{self.num_pipelines} pipelines x microbatch {job.microbatch}"
+                f"{plural(self.num_pipelines, 'pipeline')} x microbatch {job.microbatch}"
             )
 
     def change(self, **choices: object) -> "Plan":

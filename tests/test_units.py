@@ -97,3 +97,10 @@ def test_numbers_are_shown_in_the_unit_that_keeps_them_short():
         units.format_seconds(0),
     ]
     assert shown == ["12.5 ms", "2.1 h", "80 GiB", "33.55 MB", "5 Gbit/s", "unlimited", "1.92 TFLOP", "0 ns"]
+
+
+def test_a_count_agrees_with_its_noun():
+    counts = [units.plural(1, "process"), units.plural(2, "process"), units.plural(0, "GPU")]
+    assert counts == ["1 process", "2 processes", "0 GPUs"]
+    assert [units.plural(1.0, "microbatch"), units.plural(1.5, "microbatch")] == ["1 microbatch", "1.5 microbatches"]
+    assert units.plural(123_456_789, "token") == "123456789 tokens"

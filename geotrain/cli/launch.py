@@ -58,7 +58,7 @@ def command(
 
     local and testbed make keys in RUN/keys, show the progress of the first data center, and keep what each process
     says in RUN/logs. Ctrl-C ends all of them; `--resume` goes on from the newest checkpoint. If one fails for good,
-    so does the launch, with its last words and its exit code.
+    so does the launch, with its last words and its exit code. What cannot be trained is refused before any is started.
 
     Examples:
 
@@ -153,11 +153,13 @@ def _run(launch: Launch, on: str, *, json: bool) -> None:
     import time
     from contextlib import ExitStack
 
+    from geotrain.errors import InputError
     from geotrain.training.launch import Loopback, Namespaces, ProcessFailedError, Run, needed_testbed
     from geotrain.units import format_seconds
 
     began_s = time.monotonic()
     with ended_by_signals(), ExitStack() as stack:
+        launch.check()
         ground: Ground
         if on == "local":
             ground = Loopback(launch.layout)
@@ -167,7 +169,8 @@ def _run(launch: Launch, on: str, *, json: bool) -> None:
         try:
             run.wait(tell=lambda text: typer.echo(text, nl=False, err=True))
         except ProcessFailedError as failure:
-            typer.echo("\n".join(failure.lines), err=True)
+            if failure.exit_code != InputError.exit_code:
+                typer.echo("\n".join(failure.lines), err=True)
             raise
     elapsed_s = time.monotonic() - began_s
     if json:

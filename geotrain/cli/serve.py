@@ -151,7 +151,7 @@ def command(
     with tempfile.TemporaryDirectory(prefix="geotrain-model-") as scratch:
         directory = served_directory(model, tokenizer, Path(scratch))
         config = Config.load(directory / "config.json")
-        weights.check(config, directory)
+        weights.check(directory, config)
         called = name or (model.resolve().name if model.name != "model" else model.resolve().parent.name)
         card = ModelCard.load(
             directory,

@@ -69,6 +69,9 @@ def command(
     peer_timeout: Annotated[
         str, typer.Option(metavar="TIME", help="A data center that is silent for so long is lost.")
     ] = "30 s",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say whether plan, data, weights and checkpoints can be trained.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Train as the plan says, as one of its processes: one per GPU, under torchrun in each data center.
@@ -102,6 +105,7 @@ def command(
     from geotrain.training.journal import Journal
     from geotrain.training.optimizer import Recipe
     from geotrain.training.options import Options
+    from geotrain.training.preflight import check
     from geotrain.training.trainer import train
 
     decided = Plan.load(plan)
@@ -128,6 +132,13 @@ def command(
         deadline_s=quantity("--deadline", deadline, TIME),
         peer_timeout_s=quantity("--peer-timeout", peer_timeout, TIME),
     )
+    if dry_run:
+        check(decided, options)
+        if json:
+            print_json({"dry_run": True})
+        else:
+            typer.echo(f"{plan}: can be trained")
+        return
     try:
         last = train(
             decided,

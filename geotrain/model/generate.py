@@ -10,6 +10,7 @@ from geotrain.errors import InputError, RunError
 from geotrain.model.cache import Cache
 from geotrain.model.config import Config
 from geotrain.model.llama import Part
+from geotrain.units import plural
 
 
 def generate(
@@ -90,7 +91,7 @@ def check(
     if max_new_tokens < 0 or len(ids) + max_new_tokens > longest:
         raise InputError(
             f"max_new_tokens is {max_new_tokens} and must be 0 to {max(0, longest - len(ids))}: the prompt has "
-            f"{len(ids)} tokens and the model's max_position_embeddings is {longest}"
+            f"{plural(len(ids), 'token')} and the model's max_position_embeddings is {longest}"
         )
     if not 0 <= temperature < float("inf"):
         raise InputError(f"temperature is {temperature:g} and must be at least 0 and finite")

@@ -16,15 +16,11 @@ from geotrain.errors import InputError, RunError
 from geotrain.files import read_text
 from geotrain.model.config import Config
 from geotrain.model.llama import Part, shapes, stored_name
+from geotrain.units import plural
 
 FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
-
-
-def check(config: Config, directory: Path) -> None:
-    """InputError if tensors are missing, or others there; none is read."""
-    _check_names(_files(directory), config, directory)
 
 
 def load(part: Part, directory: Path) -> None:
@@ -37,6 +33,18 @@ def load(part: Part, directory: Path) -> None:
             for name, parameter in wanted.items():
                 if files[name] == file:
                     parameter.copy_(_tensor(tensors, file, name, tuple(parameter.shape)))
+
+
+def check(directory: Path, config: Config) -> None:
+    """InputError if these are not the weights of such a model; no tensor is read."""
+    files = _files(directory)
+    _check_names(files, config, directory)
+    wanted = shapes(config)
+    for file in sorted({files[name] for name in wanted}):
+        with _opened(file) as tensors:
+            for name, shape in wanted.items():
+                if files[name] == file:
+                    _check_tensor(tensors, file, name, shape)
 
 
 def save(
@@ -84,13 +92,13 @@ def _check_names(files: Mapping[str, Path], config: Config, directory: Path) -> 
     expected = shapes(config).keys()
     if missing := expected - files.keys():
         raise InputError(
-            f"{directory}: {_listed(missing)} is missing, for a model of {config.num_hidden_layers} layers"
+            f"{directory}: {_listed(missing)} is missing, for a model of {plural(config.num_hidden_layers, 'layer')}"
         )
     # Old files also keep the frequencies of the rotary positions, or a tied head a second time.
     extra = {name for name in files.keys() - expected if not name.endswith(".inv_freq")}
     if extra := {name for name in extra if stored_name(config, name) == name}:
         raise InputError(
-            f"{directory}: {_listed(extra)} does not belong to a Llama of {config.num_hidden_layers} layers"
+            f"{directory}: {_listed(extra)} does not belong to a Llama of {plural(config.num_hidden_layers, 'layer')}"
         )
 
 
@@ -114,13 +122,17 @@ def _opened(file: Path) -> Iterator[Any]:
 
 
 def _tensor(tensors: Any, file: Path, name: str, shape: tuple[int, ...]) -> Tensor:
+    _check_tensor(tensors, file, name, shape)
+    tensor: Tensor = tensors.get_tensor(name)
+    return tensor
+
+
+def _check_tensor(tensors: Any, file: Path, name: str, shape: tuple[int, ...]) -> None:
     found = tensors.get_slice(name)
     if tuple(found.get_shape()) != shape:
         raise InputError(f"{file}: tensor {name!r} has the shape {found.get_shape()} and must have {list(shape)}")
     if found.get_dtype() not in _DTYPES.values():
         raise InputError(f"{file}: tensor {name!r} is {found.get_dtype()} and must be {' or '.join(_DTYPES.values())}")
-    tensor: Tensor = tensors.get_tensor(name)
-    return tensor
 
 
 def _header(tensors: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> tuple[bytes, dict[str, int]]:

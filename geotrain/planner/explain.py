@@ -13,7 +13,7 @@ from geotrain.planner.rivals import Rival, more_cost, rivals
 from geotrain.planner.sensitivity import Change, sensitivity
 from geotrain.planner.use import unused_datacenters, used_datacenters
 from geotrain.simulation import Result
-from geotrain.units import format_bytes, format_rate, format_seconds
+from geotrain.units import format_bytes, format_rate, format_seconds, plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def _fullest(result: Result) -> str:
     return (
         f"Memory is fullest on stage {stage} in {result.plan.stages[stage].dc}: {format_bytes(memory.total_bytes)} of "
         f"{format_bytes(memory.limit_bytes)} ({memory.total_bytes / memory.limit_bytes:.0%}), with "
-        f"{memory.in_flight:.3g} of {result.plan.num_microbatches} microbatches in flight."
+        f"{memory.in_flight:.3g} of {plural(result.plan.num_microbatches, 'microbatch')} in flight."
     )
 
 

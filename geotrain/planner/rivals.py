@@ -10,6 +10,7 @@ from geotrain.planner.answer import Answer, Scored
 from geotrain.planner.ask import Ask
 from geotrain.planner.use import kind_of, uses
 from geotrain.simulation import Result
+from geotrain.units import plural
 
 _MATTERS = 0.005
 """Differences below this share are not worth a word."""
@@ -78,7 +79,9 @@ def _time_causes(best: Result, other: Result) -> list[str]:
     causes = []
     gpus = other.plan.num_gpus / best.plan.num_gpus
     if gpus < 1 - _MATTERS:
-        causes.append(f"it uses {other.plan.num_gpus} GPUs instead of {best.plan.num_gpus}{_idle(other.plan)}")
+        causes.append(
+            f"it uses {plural(other.plan.num_gpus, 'GPU')} instead of {best.plan.num_gpus}{_idle(other.plan)}"
+        )
     if other.gpu_utilization < best.gpu_utilization - _MATTERS:
         causes.append(
             f"its GPUs work {other.gpu_utilization:.1%} of the step instead of {best.gpu_utilization:.1%}"

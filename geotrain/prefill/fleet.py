@@ -9,7 +9,7 @@ import numpy as np
 from geotrain.errors import DoesNotFitError
 from geotrain.prefill.predictor import PrefillTime
 from geotrain.timeline import Ints
-from geotrain.units import format_bytes
+from geotrain.units import format_bytes, plural
 from geotrain.workload import Model
 
 _ELEMENT_BYTES = 2
@@ -154,7 +154,7 @@ def _grouped(
     raise DoesNotFitError(
         f"{name} needs {format_bytes(weights)} for its weights and does not fit beside training in {tightest.dc!r}, "
         f"where a GPU has {format_bytes(max(0.0, tightest.free_bytes))} left, "
-        + (f"over {degree} slots" if degree is not None else f"not even over {most} slots")
+        + (f"over {plural(degree, 'slot')}" if degree is not None else f"not even over {plural(most, 'slot')}")
     )
 
 

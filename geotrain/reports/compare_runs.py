@@ -14,9 +14,9 @@ from geotrain.errors import InputError
 from geotrain.plan import Plan
 from geotrain.reports.span_means import Mean, Sort, sorts, span_means
 from geotrain.reports.textbars import figure_table
-from geotrain.reports.words import percent, plan_sentence, plural
+from geotrain.reports.words import percent, plan_sentence
 from geotrain.training.recording import Recording
-from geotrain.units import format_rate, format_seconds, format_traffic
+from geotrain.units import format_rate, format_seconds, format_traffic, plural
 
 
 @dataclass(frozen=True, kw_only=True)

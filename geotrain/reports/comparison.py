@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from geotrain.reports.textbars import bar, figure_table
-from geotrain.reports.words import percent, plural
+from geotrain.reports.words import percent
 from geotrain.simulation import Result, Variant
-from geotrain.units import format_seconds
+from geotrain.units import format_seconds, plural
 
 
 @dataclass(frozen=True, kw_only=True)

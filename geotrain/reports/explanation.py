@@ -25,8 +25,8 @@ from geotrain.reports.planning import (
     search_sentence,
 )
 from geotrain.reports.textbars import bar, figure_table
-from geotrain.reports.words import count, plural
-from geotrain.units import format_seconds
+from geotrain.reports.words import count
+from geotrain.units import format_seconds, plural
 
 
 def explanation_table(explanation: Explanation) -> RenderableType:

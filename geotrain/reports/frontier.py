@@ -12,7 +12,7 @@ from geotrain.planner.answer import Answer, Scored
 from geotrain.planner.use import kind_of
 from geotrain.reports.textbars import figure_table
 from geotrain.reports.words import count, money
-from geotrain.units import days, format_seconds, hours
+from geotrain.units import days, format_seconds, hours, plural
 
 _BILLION = 1e9
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 500, 96, 40, 84, 66
@@ -158,7 +158,7 @@ def _way(spots: Sequence[tuple[float, float]]) -> str:
 
 def _said(scored: Scored, tokens: float) -> str:
     time, cost = _time(scored.s_per_token * tokens), money(scored.cost_per_token * tokens)
-    return f"{kind_of(scored.result.plan)}, {scored.result.plan.num_gpus} GPUs: {time}, {cost}"
+    return f"{kind_of(scored.result.plan)}, {plural(scored.result.plan.num_gpus, 'GPU')}: {time}, {cost}"
 
 
 def _mark(spot: tuple[float, float], look: str, scored: Scored, tokens: float, *, radius: int = 5) -> str:

@@ -25,7 +25,7 @@ from geotrain.reports.html_sections import (
 )
 from geotrain.reports.words import headline, plan_sentence
 from geotrain.simulation.result import Result
-from geotrain.units import format_seconds
+from geotrain.units import format_seconds, plural
 
 _SCRIPTS = ["report.js", "report_drawing.js", "report_input.js"]
 
@@ -103,4 +103,5 @@ def _policy(script: str) -> str:
 def _picture_text(result: Result, num_spans: int) -> str:
     timeline = result.timeline
     slots = timeline.num_pipelines * timeline.num_stages
-    return f"Timeline of {num_spans} spans on {slots} slots and the WAN over {format_seconds(result.step_time_s)}"
+    where = f"{plural(slots, 'slot')} and the WAN"
+    return f"Timeline of {num_spans} spans on {where} over {format_seconds(result.step_time_s)}"

@@ -6,9 +6,9 @@ from html import escape
 from geotrain.action import Kind
 from geotrain.planner.use import num_cells, uses
 from geotrain.reports.charts import Part, stacked_bar
-from geotrain.reports.words import Figure, gains, money, percent, plural, shares, used_of_limit
+from geotrain.reports.words import Figure, gains, money, percent, shares, used_of_limit
 from geotrain.simulation.result import Result
-from geotrain.units import format_bytes, format_rate, format_seconds, format_traffic
+from geotrain.units import format_bytes, format_rate, format_seconds, format_traffic, plural
 
 
 def summary(figures: Iterable[Figure]) -> str:
@@ -184,7 +184,8 @@ def plan_details(result: Result) -> str:
     """The choices that were made, and the data centers they use."""
     plan, job = result.plan, result.plan.job
     facts = {
-        "model": f"{job.model.name}: {job.model.layers} layers, hidden {job.model.hidden}, {job.model.heads} heads",
+        "model": f"{job.model.name}: {plural(job.model.layers, 'layer')}, hidden {job.model.hidden}, "
+        f"{plural(job.model.heads, 'head')}",
         "sequence": f"{job.sequence} tokens",
         "microbatch": f"{plural(job.microbatch, 'sample')}, {plan.num_microbatches} per pipeline and step",
         "training": f"{job.precision}, recompute {job.recompute}, {job.optimizer}",

@@ -10,9 +10,9 @@ from textwrap import wrap
 
 from geotrain.planner.use import DatacenterUse, kind_of, unused_datacenters, uses
 from geotrain.reports.html_sections import ranges
-from geotrain.reports.words import percent, plural
+from geotrain.reports.words import percent
 from geotrain.simulation.result import LinkUse, Result
-from geotrain.units import format_rate, format_seconds
+from geotrain.units import format_rate, format_seconds, plural
 
 _WIDTH, _MARGIN, _TOP = 860, 16, 62
 _COLUMNS, _BOX, _BOX_HEIGHT, _GAP, _ROW_GAP = 3, 212, 112, 96, 60
@@ -101,7 +101,7 @@ def _spot(index: int) -> tuple[int, int]:
 
 def _subtitle(result: Result) -> str:
     plan = result.plan
-    batches = plural(plan.num_microbatches, "microbatch", "microbatches")
+    batches = plural(plan.num_microbatches, "microbatch")
     return f"{kind_of(plan)}: {plural(plan.num_pipelines, 'pipeline')} of {batches}, schedule {plan.schedule}"
 
 
@@ -145,7 +145,7 @@ def _chips(result: Result, use: DatacenterUse, x: int, y: int) -> str:
 
 def _unused_box(result: Result, name: str, reason: str, x: int, y: int) -> str:
     dc = result.plan.cluster.datacenter(name)
-    gpus = f"{dc.num_gpus} GPUs ({dc.gpu.name})"
+    gpus = f"{plural(dc.num_gpus, 'GPU')} ({dc.gpu.name})"
     lines = wrap(f"not used: {reason}" if reason else "not used", 30)[:4]
     said = "".join(
         f'<text class="quiet" x="{x + 10}" y="{y + 58 + 15 * number}">{escape(line)}</text>'

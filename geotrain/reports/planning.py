@@ -13,8 +13,8 @@ from geotrain.planner.explain import Worth, next_datacenter
 from geotrain.planner.use import kind_of, num_cells, unused_datacenters, uses
 from geotrain.reports.html_sections import ranges
 from geotrain.reports.textbars import figure_table
-from geotrain.reports.words import count, money, percent, plural
-from geotrain.units import days, format_seconds
+from geotrain.reports.words import count, money, percent
+from geotrain.units import days, format_seconds, plural
 
 _MOST_OTHERS = 8
 
@@ -117,7 +117,7 @@ def _wan(best: Scored) -> str:
     connections = sorted({link.connections for link in best.result.links})
     sharing = sorted({mode for mode in best.result.sharing if mode})
     how = f", {' and '.join(sharing)} sharing" if sharing else ""
-    return f"{ranges(connections)} connections per pair{how}"
+    return f"{ranges(connections)} connection{'' if connections == [1] else 's'} per pair{how}"
 
 
 def _layout(best: Scored) -> Table:

@@ -21,7 +21,7 @@ from geotrain.reports.prefill_words import (
 )
 from geotrain.reports.words import percent
 from geotrain.simulation.prefill.outcome import Outcome, Study
-from geotrain.units import format_seconds
+from geotrain.units import format_seconds, plural
 
 _MOST_SPANS, _MOST_STEPS = 60_000, 4
 
@@ -37,7 +37,7 @@ def prefill_html(study: Study) -> str:
         section("ways", "Ways of filling", _ways(study)),
         f'<div class="plots">{_first_tokens(study)}{_utilization(study)}</div>',
         section("bubbles", "Where the bubbles went", _bubbles(study)),
-        timeline(f"Timeline of {spans} spans of training and prefill on {slots} slots", drawn),
+        timeline(f"Timeline of {spans} spans of training and prefill on {plural(slots, 'slot')}", drawn),
         section("requests", "Requests", _requests(study)),
     ]
     return page(

@@ -8,9 +8,9 @@ import numpy as np
 
 from geotrain.reports.gantt import PREFILL, Gantt, Spans, packed
 from geotrain.reports.tracks import SlotTrack, split_rows
-from geotrain.reports.words import plural
 from geotrain.simulation.prefill.outcome import Study
 from geotrain.timeline import Floats, Ints
+from geotrain.units import plural
 
 _MOST_TOKENS = 2**16 - 1
 """That fit into the timeline's columns."""

@@ -11,8 +11,8 @@ from rich.text import Text
 from geotrain.prefill.calibration import Calibrated, Calibration
 from geotrain.prefill.predictor import Point
 from geotrain.reports.textbars import figure_table
-from geotrain.reports.words import percent, plural
-from geotrain.units import format_seconds
+from geotrain.reports.words import percent
+from geotrain.units import format_seconds, plural
 
 _LIKELY = 0.95
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from geotrain.reports.words import Figure, count, percent, plan_sentence, plural
+from geotrain.reports.words import Figure, count, percent, plan_sentence
 from geotrain.simulation.prefill.outcome import Outcome, Study
 from geotrain.timeline import Floats
-from geotrain.units import format_seconds
+from geotrain.units import format_seconds, plural
 
 WAYS = {
     "none": "none",

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from geotrain.reports.textbars import figure_table
 from geotrain.simulation import Spread
-from geotrain.units import format_seconds
+from geotrain.units import format_seconds, plural
 
 
 def spread_table(spread: Spread) -> Table:
@@ -14,7 +14,7 @@ def spread_table(spread: Spread) -> Table:
     jitter = spread.jitter
     table = figure_table(
         f"Under variation: {jitter.distribution}, compute {jitter.compute:.3g}, WAN {jitter.wan:.3g}, "
-        f"step {jitter.step:.3g}, {jitter.samples} steps, seed {jitter.seed}"
+        f"step {jitter.step:.3g}, {plural(jitter.samples, 'step')}, seed {jitter.seed}"
     )
     for column in ("", "step", "longer by"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)

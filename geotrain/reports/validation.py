@@ -8,8 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from geotrain.reports.textbars import figure_table
-from geotrain.reports.words import percent, plural
-from geotrain.units import format_seconds
+from geotrain.reports.words import percent
+from geotrain.units import format_seconds, plural
 from geotrain.validation import Calibration, Score, Validation
 from geotrain.workload import Efficiency
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from geotrain.reports.textbars import bar, figure_table
-from geotrain.units import format_rate, format_seconds, format_traffic
+from geotrain.units import format_rate, format_seconds, format_traffic, plural
 from geotrain.wan.bench import Bench
 from geotrain.wan.figures import Probe, Way
 
@@ -51,7 +51,9 @@ def remarks(probe: Probe) -> list[str]:
     said = []
     for name, way in (("there", probe.there), ("back", probe.back)):
         if way.growing:
-            said.append(f"{name}: still growing at {way.steps[-1].connections} connections: the cap is higher")
+            said.append(
+                f"{name}: still growing at {plural(way.steps[-1].connections, 'connection')}: the cap is higher"
+            )
         if way.busy:
             said.append(f"{name}: there was hardly any CPU left, so the cap may be a machine's and not the path's")
     return said

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 
 from geotrain.reports.charts import STYLE
-from geotrain.units import format_rate, format_seconds, format_traffic
+from geotrain.units import format_rate, format_seconds, format_traffic, plural
 from geotrain.wan.bench import Bench
 from geotrain.wan.figures import Probe, Step
 
@@ -89,7 +89,7 @@ def _way(name: str, steps: Sequence[Step], most: int, top: float) -> list[str]:
     places = [(_x(step.connections, most), _y(step.rate, top)) for step in steps]
     parts = [f'<polyline class="{name}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>']
     for step, (x, y) in zip(steps, places, strict=True):
-        said = f"{name}, {step.connections} connections: {format_rate(step.rate)}"
+        said = f"{name}, {plural(step.connections, 'connection')}: {format_rate(step.rate)}"
         parts.append(f'<circle class="p-{name}" cx="{x:.1f}" cy="{y:.1f}" r="4.5"><title>{said}</title></circle>')
     return parts
 

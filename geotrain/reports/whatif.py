@@ -14,8 +14,8 @@ from rich.text import Text
 
 from geotrain.planner.whatif import Found, NothingFits, Row
 from geotrain.reports.textbars import figure_table
-from geotrain.reports.words import count, money, plural
-from geotrain.units import format_seconds
+from geotrain.reports.words import count, money
+from geotrain.units import format_seconds, plural
 
 _FIGURES = [name for name in Found.__dataclass_fields__ if name != "datacenters"]
 

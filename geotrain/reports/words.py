@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from geotrain.action import Kind
 from geotrain.plan import Plan
 from geotrain.simulation.result import Result, StageMemory, TimeShare
-from geotrain.units import format_bytes, format_seconds
+from geotrain.units import format_bytes, format_seconds, plural
 
 KIND_WORDS = {
     Kind.F: "forward",
@@ -102,7 +102,7 @@ def plan_sentence(plan: Plan) -> str:
     return (
         f"{model.name} ({plural(model.layers, 'layer')}, {count(model.parameters)} parameters) in "
         f"{plural(len(plan.stages), 'stage')} {where}, {plural(plan.num_pipelines, 'pipeline')}{cells} of "
-        f"{plural(plan.num_microbatches, 'microbatch', 'microbatches')}, schedule {plan.schedule}."
+        f"{plural(plan.num_microbatches, 'microbatch')}, schedule {plan.schedule}."
     )
 
 
@@ -112,7 +112,7 @@ def datacenters(plan: Plan) -> list[str]:
 
 
 def _step_note(plan: Plan) -> str:
-    microbatches = plural(plan.num_microbatches, "microbatch", "microbatches")
+    microbatches = plural(plan.num_microbatches, "microbatch")
     return f"{microbatches} x {plural(plan.num_pipelines, 'pipeline')}"
 
 
@@ -146,11 +146,6 @@ def count(number: float) -> str:
         if number >= factor:
             return f"{number / (1e3 if letter == 'k' else factor):.3g}{letter}"
     return f"{number:.4g}"
-
-
-def plural(number: int, word: str, many: str = "") -> str:
-    """1 stage, 2 stages."""
-    return f"{number} {word if number == 1 else many or word + 's'}"
 
 
 def gains(result: Result) -> list[tuple[str, str, str, str]]:

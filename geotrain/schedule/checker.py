@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from geotrain.action import Action, Kind
 from geotrain.errors import ScheduleError
 from geotrain.schedule.schedule import Orders, Shape
+from geotrain.units import plural
 
 _BACKWARDS = (Kind.B, Kind.I)
 
@@ -13,7 +14,9 @@ _BACKWARDS = (Kind.B, Kind.I)
 def check(orders: Orders, shape: Shape) -> None:
     """Raise ScheduleError at the first rule that is broken."""
     if not orders.codes or len(orders.codes) % shape.num_stages:
-        raise ScheduleError(f"the schedule has {len(orders.codes)} slots, the plan has {shape.num_stages} stages")
+        raise ScheduleError(
+            f"the schedule has {plural(len(orders.codes), 'slot')}, the plan has {plural(shape.num_stages, 'stage')}"
+        )
     for pipeline in orders.of_pipelines(shape.num_stages):
         _check_pipeline(list(pipeline), shape)
 
@@ -89,7 +92,7 @@ def _check_room(slot: int, actions: list[Action], shape: Shape) -> None:
             held -= 1
         if held > shape.room[slot]:
             raise ScheduleError(
-                f"slot {slot}, position {position}: {action} makes {held} microbatches in flight, "
+                f"slot {slot}, position {position}: {action} makes {plural(held, 'microbatch')} in flight, "
                 f"there is room for {shape.room[slot]}"
             )
 

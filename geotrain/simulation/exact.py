@@ -36,6 +36,7 @@ from geotrain.schedule import Orders
 from geotrain.simulation.problem import FORWARD, Hop, Problem
 from geotrain.simulation.wiring import Wiring
 from geotrain.timeline import Ints
+from geotrain.units import plural
 
 _MOST_ACTIONS = 600
 _MOST_BOUNDARIES = 3
@@ -122,8 +123,9 @@ def _refuse_too_much(problem: Problem, poolings: list[frozenset[int]]) -> None:
         actions = wiring.num_pipelines * shape.num_microbatches * kinds
         if actions > _MOST_ACTIONS:
             raise InputError(
-                f"{shape.num_model_stages} stages, {shape.num_microbatches} microbatches and {wiring.num_pipelines} "
-                f"pipelines make {actions} actions, the exact search takes at most {_MOST_ACTIONS}"
+                f"{plural(shape.num_model_stages, 'stage')}, {plural(shape.num_microbatches, 'microbatch')} "
+                f"and {plural(wiring.num_pipelines, 'pipeline')} make {actions} actions, "
+                f"the exact search takes at most {_MOST_ACTIONS}"
             )
         for source, target in wiring.links:
             raise InputError(

@@ -13,7 +13,7 @@ from geotrain.simulation.play import Board, Played
 from geotrain.simulation.problem import Problem
 from geotrain.simulation.result import Result
 from geotrain.simulation.search import Search
-from geotrain.units import format_bytes
+from geotrain.units import format_bytes, plural
 
 _THOROUGH = 10_000
 """Microbatches x slots up to which a simulation is so quick that every choice is tried."""
@@ -79,8 +79,8 @@ def check_memory(result: Result) -> None:
             )
         if memory.total_bytes > memory.limit_bytes * (1 + 1e-9):
             raise DoesNotFitError(
-                f"schedule {plan.schedule} with {memory.in_flight:g} microbatches in flight on stage {slot} needs "
-                f"{format_bytes(memory.total_bytes)} per GPU, the {plan.datacenter_of(slot).gpu.name} in "
+                f"schedule {plan.schedule} with {plural(memory.in_flight, 'microbatch')} in flight on stage {slot} "
+                f"needs {format_bytes(memory.total_bytes)} per GPU, the {plan.datacenter_of(slot).gpu.name} in "
                 f"{plan.stages[slot].dc!r} has {format_bytes(memory.limit_bytes)}: weights, gradients and optimizer "
                 f"{format_bytes(memory.static_bytes)}, activations {format_bytes(memory.activations_bytes)}, "
                 f"workspace {format_bytes(memory.workspace_bytes)}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from geotrain.errors import InputError
+from geotrain.units import plural
 
 if TYPE_CHECKING:
     from geotrain.cluster import Cluster
@@ -126,7 +127,7 @@ def draw(cluster: Cluster, *, nodes_per_dc: int = DEFAULT_NODES_PER_DC, mtu: int
     if not centers:
         raise InputError(f"the cluster {cluster.name!r} has no nodes")
     if len(centers) > 250 or sum(counts) > MAX_NODES:
-        what = f"{len(centers)} data centers with {sum(counts)} nodes"
+        what = f"{plural(len(centers), 'data center')} with {sum(counts)} nodes"
         raise InputError(f"a testbed of {what} is too large for one machine: at most {MAX_NODES} nodes")
     sites, nodes = [], []
     for number, (dc, count) in enumerate(zip(centers, counts, strict=True), start=1):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from geotrain.errors import InputError
 from geotrain.tokens.dataset import Dataset
+from geotrain.units import plural
 
 _ROUNDS = 6
 
@@ -36,7 +37,7 @@ class Batches:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)} and must be at least 1")
         if self.windows < 1:
-            has = f"{self.dataset.directory}: has {self.dataset.manifest.num_tokens} tokens"
+            has = f"{self.dataset.directory}: has {plural(self.dataset.manifest.num_tokens, 'token')}"
             raise InputError(f"{has}, too few for one sequence of {self.sequence} and the token after it")
 
     @property
@@ -48,6 +49,11 @@ class Batches:
     def global_batch(self) -> int:
         """Samples per step."""
         return self.microbatch * self.microbatches * self.pipelines
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the data and its order."""
+        return f"{self.dataset.fingerprint} seed {self.seed}"
 
     def batch(self, step: int, pipeline: int, microbatch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Inputs and targets of one microbatch, each [microbatch, sequence]."""

@@ -66,11 +66,6 @@ class Assembly:
     batches: Batches | None
 
     @property
-    def data_fingerprint(self) -> str:
-        """Of the data and its order."""
-        return "" if self.batches is None else f"{self.batches.dataset.fingerprint} seed {self.options.seed}"
-
-    @property
     def shared(self) -> Shared | None:
         """How the GPUs of a slot share what comes over the WAN."""
         if self.groups.slot is None:
@@ -89,7 +84,7 @@ class Assembly:
                 copies=self.groups.copies,
                 device=Device(self.options.devices, self.seat.name),
             )
-        parts = {stage: self._part(stage) for stage in self.stages}
+        parts = self._parts()
         options, batches, pipeline = self.options, self.batches, self.seat.pipeline
         compute = TorchCompute(
             parts,
@@ -108,6 +103,14 @@ class Assembly:
             counts=pipeline == 0,
             part=self.seat.part,
         )
+
+    def _parts(self) -> dict[int, Part]:
+        parts = {stage: self._part(stage) for stage in self.stages}
+        first, last = parts.get(0), parts.get(self.last)
+        if first is not None and last is not None and first.tied_end is not None:
+            # Both ends of a tied head in one slot, as chunks: they share the parameter itself.
+            last.lm_head.weight = first.tied_end
+        return parts
 
     def _part(self, stage: int) -> Part:
         slots, chunks = len(self.plan.stages), self.plan.interleave

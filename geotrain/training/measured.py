@@ -22,6 +22,7 @@ from geotrain.plan import Plan
 from geotrain.timeline import Actions, Floats, Ints, Timeline, Transfers
 from geotrain.training.recording import Recording, problem
 from geotrain.training.spans import Head, Spans, StepSpans
+from geotrain.units import plural
 
 TIMELINE = "timeline.json"
 """The file of a run that `gather` can make from its spans."""
@@ -52,11 +53,11 @@ def merge(plan: Plan, pooled: frozenset[int], ranks: Sequence[Spans]) -> list[tu
     seats = [seat for seat in Layout(plan).seats if seat.part == 0]
     if missing := [seat.name for seat in seats if seat.slot not in slots]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise InputError(f"the spans of {missing[0]}{more} are missing: the plan has {len(seats)} slots")
+        raise InputError(f"the spans of {missing[0]}{more} are missing: the plan has {plural(len(seats), 'slot')}")
     needed = [slots[seat.slot] for seat in seats]
     steps = sorted(set.intersection(*(set(spans.steps) for spans in needed)))
     if not steps:
-        raise InputError(f"no step was recorded by all {len(needed)} slots")
+        raise InputError(f"no step was recorded by all {plural(len(needed), 'slot')}")
     return [(step, _timeline(plan, pooled, [(spans.head, spans.steps[step]) for spans in needed])) for step in steps]
 
 

@@ -56,7 +56,7 @@ class Options:
                 raise InputError(f"{name}: {getattr(self, name):g} must be above 0")
         if self.checkpoint_every < 0 or self.keep < 1:
             raise InputError(
-                f"checkpoint every {self.checkpoint_every} steps, keep {self.keep}: at least 0 and at least 1"
+                f"checkpoint_every: {self.checkpoint_every}, keep: {self.keep}; must be at least 0 and at least 1"
             )
 
     @property

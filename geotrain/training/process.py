@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from geotrain.errors import InputError, RunError
+from geotrain.units import plural
 
 _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
@@ -63,4 +64,6 @@ class Place:
             )
         except (RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
-            raise RunError(f"rank {self.rank} could not join the {self.size} processes here: {reason}") from None
+            raise RunError(
+                f"rank {self.rank} could not join the {plural(self.size, 'process')} here: {reason}"
+            ) from None

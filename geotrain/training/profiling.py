@@ -13,7 +13,7 @@ from geotrain.errors import DoesNotFitError, InputError
 from geotrain.plan import Plan
 from geotrain.training.bench import Bench, Chunks, Cut, Figures
 from geotrain.training.compute import precision_of
-from geotrain.units import format_bytes
+from geotrain.units import format_bytes, plural
 from geotrain.workload import Job, Profile, StageProfile
 
 _WEIGHT_BYTES = 16
@@ -51,7 +51,8 @@ class Profiler:
             raise InputError(f"--dc is {dc!r} and must be a data center with stages of the plan: {homes}")
         if len(here) < len(plan.stages) and len(entries) != len(plan.stages):
             raise InputError(
-                f"the job's profile has {len(entries)} stages and the plan has {len(plan.stages)}: measure without --dc"
+                f"the job's profile has {plural(len(entries), 'stage')} and the plan has {len(plan.stages)}: "
+                "measure without --dc"
             )
         slots = slots_of(plan)
         measured = self._measure(plan.job, [slots[slot] for slot in here])
@@ -92,8 +93,8 @@ class Profiler:
         if needed_bytes(chunks) > free:
             fit = next((n for n in range(layers - 1, 0, -1) if needed_bytes(slot_of(job, n)) <= free), None)
             raise DoesNotFitError(
-                f"a stage of {layers} layers takes about {format_bytes(needed_bytes(chunks))} to measure, and "
-                f"{format_bytes(free)} are free on this device: "
+                f"a stage of {plural(layers, 'layer')} takes about {format_bytes(needed_bytes(chunks))} to measure, "
+                f"and {format_bytes(free)} are free on this device: "
                 + (f"give the job and --layers {fit}" if fit else "not even one layer fits")
             )
 

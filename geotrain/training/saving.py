@@ -3,6 +3,7 @@
 import shutil
 import sys
 import uuid
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -28,7 +29,7 @@ class Saving:
         self._plan, self._options, self._seat, self._slot, self._data = plan, options, seat, slot, data
         self._leads = seat == layout.seats[0]
         self._control = control
-        self._directory = options.out / "checkpoints"
+        self._directory = _directory(options)
         self._config = Config.of(plan.job.model, sequence=plan.job.sequence)
         self._saver = Saver(
             self._directory,
@@ -44,13 +45,12 @@ class Saving:
 
     def resume(self) -> int:
         """Load the newest checkpoint that all processes have; the step to begin with."""
+        check(self._plan, self._options, self._data)
         state = self._slot.state()
         found = {
             step.id: step
             for step in checkpoint.available(self._directory, state, model=self._config, report=self._warn)
         }
-        if found and not self._options.resume:
-            raise InputError(f"{self._directory}: has checkpoints already; resume, or give another directory")
 
         def is_good(step: StepId) -> bool:
             return checkpoint.is_good(found[step], state, model=self._config, report=self._warn)
@@ -59,24 +59,10 @@ class Saving:
         if not self._complete:
             return 0
         newest = self._complete[-1]
-        self._check(found[newest].stages[0].manifest.position, newest)
         checkpoint.load(found[newest], state, model=self._config)
         if self._leads:
             _say(f"resuming after step {newest.step} of {self._options.steps}")
         return newest.step
-
-    def _check(self, position: Position, step: StepId) -> None:
-        if position.data != self._data:
-            raise InputError(f"{self._directory}: step {step.step} was trained on other data or with another seed")
-        samples = self._samples(step.step)
-        if position.samples != samples:
-            raise InputError(
-                f"{self._directory}: step {step.step} has seen {position.samples} samples, and this plan would have "
-                f"shown {samples}: the global batch must stay the same"
-            )
-
-    def _samples(self, steps: int) -> int:
-        return steps * self._plan.tokens_per_step // self._plan.job.sequence
 
     def is_due(self, step: int) -> bool:
         """Whether something is saved after that step."""
@@ -95,7 +81,7 @@ class Saving:
             self._warn(f"{error}; training goes on")
         shared = checkpoint.common(self._control.gather([*self._complete, *self._saver.saved]))
         position = Position(
-            step=steps, samples=self._samples(steps), tokens=steps * self._plan.tokens_per_step, data=self._data
+            step=steps, samples=_samples(self._plan, steps), tokens=steps * self._plan.tokens_per_step, data=self._data
         )
         self._saver.save(self._slot.state(), position, complete=[step.step for step in shared])
 
@@ -145,6 +131,32 @@ class NoSaving:
 
     def finish(self) -> None:
         """Nothing."""
+
+
+def check(plan: Plan, options: Options, data: str) -> None:
+    """InputError if the run's directory has checkpoints that it cannot go on from; `data` says what it trains on."""
+    directory = _directory(options)
+    model = Config.of(plan.job.model, sequence=plan.job.sequence)
+    found = checkpoint.available(directory, (), model=model, report=lambda words: None)
+    if found and not options.resume:
+        raise InputError(f"{directory}: has checkpoints already; resume, or give another directory")
+    for position in (step.stages[0].manifest.position for step in reversed(found) if step.stages):
+        if position.data != data:
+            raise InputError(f"{directory}: step {position.step} was trained on other data or with another seed")
+        samples = _samples(plan, position.step)
+        if position.samples != samples:
+            raise InputError(
+                f"{directory}: step {position.step} has seen {position.samples} samples, and this plan would have "
+                f"shown {samples}: the global batch must stay the same"
+            )
+
+
+def _directory(options: Options) -> Path:
+    return options.out / "checkpoints"
+
+
+def _samples(plan: Plan, steps: int) -> int:
+    return steps * plan.tokens_per_step // plan.job.sequence
 
 
 def _group_of_stage(layout: Layout, seat: Seat) -> dist.ProcessGroup | None:

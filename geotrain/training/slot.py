@@ -9,7 +9,7 @@ from torch import Tensor
 
 from geotrain.cost import StageCost
 from geotrain.device import Device
-from geotrain.model.llama import Part, stored_name
+from geotrain.model.llama import EMBEDDING, Part, stored_name
 from geotrain.training.compute import TorchCompute
 from geotrain.training.emulated import EmulatedCompute
 from geotrain.training.executor import Compute
@@ -79,9 +79,9 @@ class TorchSlot:
         """Of the first pipeline's copy; of a tied head's two ends, the embedding counts."""
         if not self._counts:
             return 0.0
-        parts = self.compute.parts.values()
-        twice = {part.tied_end for part in parts if not part.embeds}
-        counted = [p for part in parts for p in part.parameters() if p not in twice]
+        parts = self.compute.parts
+        embeds = any(part.embeds for part in parts.values())
+        counted = [p for name, p in parameters_of(parts).items() if embeds or name != EMBEDDING]
         return squared_norm(counted, part=self._part)
 
     def update(self, rate: float, norm: float) -> None:

@@ -25,6 +25,7 @@ from geotrain.training.idling import Idling, Listener, Nobody
 from geotrain.training.leaving import Leaving
 from geotrain.training.options import Options
 from geotrain.training.post import Mailbox, Routes
+from geotrain.training.preflight import check_plan
 from geotrain.training.process import Place
 from geotrain.training.recorder import Recorder
 from geotrain.training.recording import fingerprint
@@ -61,7 +62,7 @@ def train(
     `listen`, called with the name of this process, makes who is told when its slot is idle.
     """
     layout, place = Layout(plan), Place.of()
-    _check(plan)
+    check_plan(plan)
     seat = layout.seat(options.dc, place.rank, place.size)
     batches = open_batches(plan, options)
     if options.keys is None and len(layout.dcs) > 1 and seat == layout.seats[0]:
@@ -89,13 +90,6 @@ def train(
         raise
     finally:
         leaving.leave()
-
-
-def _check(plan: Plan) -> None:
-    if plan.replicas:
-        raise InputError("the plan has replicas: data parallelism across data centers can be simulated, not yet run")
-    if plan.job.recompute in ("layerwise", "selective"):
-        raise InputError(f"recompute is {plan.job.recompute!r} and must be full (true) or none (false) to be trained")
 
 
 class _Run:
@@ -155,8 +149,8 @@ class _Run:
         leaving.then(self.wires.close)
         self.slot = self.assembly.slot(self.control, wiring, leaving)
         self.saving: Saving | NoSaving = NoSaving()
-        if options.compute == "torch":
-            self.saving = Saving(plan, options, layout, seat, self.slot, self.assembly.data_fingerprint, self.control)
+        if batches is not None:
+            self.saving = Saving(plan, options, layout, seat, self.slot, batches.fingerprint, self.control)
 
     def _agree(self) -> None:
         """All processes must be about to do the same."""

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from geotrain.errors import InputError
 from geotrain.files import Document, Number, read_yaml
+from geotrain.units import plural
 from geotrain.validation.calibrate import Calibration
 from geotrain.workload import Efficiency
 
@@ -34,4 +35,4 @@ def rule_text(calibration: Calibration, *, source: str, num_rows: int) -> str:
     if held_out is not None:
         quality += f", {held_out.mean_abs_error:.1%} on rows held out"
     rule = yaml.safe_dump({"efficiency": calibration.efficiency.model_dump()}, sort_keys=False)
-    return f"# Fitted to {num_rows} rows of {source}: {quality}.\n# Put it into a job file.\n{rule}"
+    return f"# Fitted to {plural(num_rows, 'row')} of {source}: {quality}.\n# Put it into a job file.\n{rule}"

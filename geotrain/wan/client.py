@@ -7,7 +7,7 @@ from typing import Any
 
 from geotrain.errors import RunError
 from geotrain.transport import Identity, TcpChannel, connect
-from geotrain.units import format_rate, format_seconds
+from geotrain.units import format_rate, format_seconds, plural
 from geotrain.wan.figures import GROWTH, Probe, Step, Way
 from geotrain.wan.meter import Meter
 from geotrain.wan.talk import (
@@ -72,7 +72,9 @@ class Prober:
             end_s = time.monotonic() + PATIENCE_S
             while (open_now := channel.counters.connections) < connections:
                 if time.monotonic() > end_s:
-                    raise RunError(f"{self._peer}: only {open_now} of {connections} connections could be opened")
+                    raise RunError(
+                        f"{self._peer}: only {open_now} of {plural(connections, 'connection')} could be opened"
+                    )
                 time.sleep(0.005)
             say(channel, order)
             yield channel

@@ -99,7 +99,7 @@ CASES = [
     pytest.param(
         change("plan.yaml", "cells: 1", "cells: 2"),
         "plan.yaml: stages need 12 slots in 'east' (2 stages x 3 pipelines_per_cell x 2 cells), "
-        "which has 6 slots of 1 GPU(s)",
+        "which has 6 slots of 1 GPU",
         id="does-not-fit",
     ),
 ]

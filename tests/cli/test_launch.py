@@ -157,7 +157,33 @@ def test_bad_input_is_one_sentence(geotrain, plan_file: Path, arguments: str, se
     assert not Path("run").exists()
 
 
-def test_a_machine_without_namespaces_says_so(geotrain, plan_file: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param("--on local --data nothing", "nothing: is not a data set: it has no tokens.json", id="no tokens"),
+        pytest.param("--on testbed -- --stepz 5", "No such option: --stepz", id="option"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_sentence_and_starts_nothing(
+    geotrain, plan_file: Path, monkeypatch: pytest.MonkeyPatch, options: str, sentence: str
+):
+    def never(*_: object) -> None:
+        raise AssertionError("started")
+
+    monkeypatch.setattr("geotrain.training.launch.Run.__enter__", never)
+    answer = geotrain("launch", plan_file, "--out", "run", *shlex.split(options))
+    assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert answer.err.startswith(f"error: {sentence}")
+    assert [path.name for path in plan_file.parent.iterdir()] == ["plan.yaml"]
+
+
+def test_a_process_that_refuses_later_says_so_once(geotrain, plan_file: Path, stand_in):
+    start = ["launch", plan_file, "--on", "local", "--out", "run", "--max-restarts", 0, "--insecure"]
+    answer = geotrain(*start, "--", "--do", "refuse", "--who", "south-1")
+    assert (answer.exit_code, answer.err.count("no such directory")) == (2, 1)
+
+
+def test_a_machine_without_namespaces_says_so(geotrain, plan_file: Path, stand_in, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(plan_file.parent))
     answer = geotrain("launch", plan_file, "--on", "testbed", "--out", "run")
     assert (answer.exit_code, answer.err.count("\n")) == (1, 1)

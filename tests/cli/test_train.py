@@ -5,11 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.training.plans import plan
+from tests.training.data import VOCAB, dataset
+from tests.training.plans import MODEL, plan
 
 Refused = Callable[..., str]
 WORLD = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511"}
@@ -69,6 +71,41 @@ def test_a_world_that_is_not_the_plans(refused: Refused, tmp_path: Path):
 def test_what_can_be_simulated_but_not_run(refused: Refused, tmp_path: Path):
     words = ("--dc", "east", "--insecure", "--data", str(tmp_path))
     assert "recompute is 'layerwise'" in refused(*words, job={"recompute": "layerwise"})
+
+
+def test_a_dry_run_refuses_or_says_that_it_can_be_trained(refused: Refused, geotrain, tmp_path: Path):
+    words: tuple[str, ...] = ("--dc", "east", "--insecure", "--dry-run")
+    assert "needs a data set" in refused(*words)
+    assert "'north' has no part in this plan" in refused("--dc", "north", *words[2:], "--compute", "emulated")
+    trainable = {"job": {"model": MODEL | {"layers": 2, "vocab": VOCAB}}}
+    words += ("--data", str(dataset(tmp_path)))
+    assert "recompute is 'selective'" in refused(*words, job=trainable["job"] | {"recompute": "selective"})
+    assert "has neither model.safetensors" in refused(*words, "--start", str(tmp_path), **trainable)
+    answer = geotrain("train", written(tmp_path, **trainable), "--out", tmp_path / "run", *words)
+    assert (answer.exit_code, answer.out) == (0, f"{tmp_path / 'plan.yaml'}: can be trained\n")
+    assert geotrain("train", tmp_path / "plan.yaml", "--out", tmp_path / "run", *words, "--json").json == {
+        "dry_run": True
+    }
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_looks_at_what_is_saved(refused: Refused, geotrain, tmp_path: Path):
+    def small(**model: int) -> dict[str, Any]:
+        return {"job": {"model": MODEL | {"layers": 2, "vocab": VOCAB} | model}}
+
+    words: tuple[str, ...] = ("--dc", "east", "--insecure", "--data", str(dataset(tmp_path)), "--steps", "1")
+    file = tmp_path / "alone.yaml"
+    file.write_text(yaml.safe_dump(plan(["east"], layers=2, **small()).dump()))
+    assert geotrain("train", file, "--out", tmp_path / "run", *words).exit_code == 0
+    words += ("--dry-run",)
+    assert geotrain("train", written(tmp_path, **small()), "--out", tmp_path / "run", *words).exit_code == 0
+    assert "has checkpoints already" in refused(*words, "--no-resume", **small())
+    assert "is a checkpoint of another model: intermediate_size" in refused(*words, **small(ffn=48))
+    assert "was trained on other data or with another seed" in refused(*words, "--seed", "3", **small())
+    other = small()["job"] | {"microbatches": 3}
+    assert "the global batch must stay the same" in refused(*words, job=other)
+    start = ("--start", str(tmp_path / "run" / "model"))
+    assert "has the shape [64, 32] and must have [48, 32]" in refused(*words, *start, **small(ffn=48))
 
 
 @pytest.mark.parametrize(

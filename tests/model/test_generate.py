@@ -103,7 +103,7 @@ def test_a_model_that_diverged():
         ({"ids": [-1]}, "the prompt has token -1 and must have tokens below 37, the model's vocab_size"),
         (
             {"max_new_tokens": 64},
-            "max_new_tokens is 64 and must be 0 to 63: the prompt has 1 tokens and the model's "
+            "max_new_tokens is 64 and must be 0 to 63: the prompt has 1 token and the model's "
             "max_position_embeddings is 64",
         ),
         ({"temperature": -0.5}, "temperature is -0.5 and must be at least 0 and finite"),

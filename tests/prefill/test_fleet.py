@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_said_in_a_sentence() -> None:
     )
     with pytest.raises(DoesNotFitError, match="degree is 3 and must be at most 2 for tiny in 'a'"):
         fleet(slots, {"tiny": served()}, chunk_tokens=CHUNK, degree=3)
-    with pytest.raises(DoesNotFitError, match="over 1 slots"):
+    with pytest.raises(DoesNotFitError, match="over 1 slot"):
         fleet(slots, {"tiny": served()}, chunk_tokens=CHUNK, degree=1)
 
 

@@ -44,7 +44,7 @@ def test_what_can_be_played_passes(text: str, limits: Shape):
             "\n1F0 1B0 1F1 1B1",
             "",
             RECOMPUTE,
-            "the schedule has 1 slots, the plan has 2 stages",
+            "the schedule has 1 slot, the plan has 2 stages",
             id="slot-missing",
         ),
         pytest.param(FUSED, "0F1 ", "", RECOMPUTE, "slot 0: 0F1 is missing", id="forward-missing"),

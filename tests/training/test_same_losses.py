@@ -91,6 +91,7 @@ def same(one: Learned, other: Learned) -> None:
 CUTS: list[tuple[ScheduleName, int, int]] = [
     ("gpipe", 2, 3),
     ("1f1b", 4, 1),
+    ("interleaved", 1, 2),
     ("interleaved", 3, 2),
     ("varuna", 3, 1),
     ("zero-bubble", 4, 3),

@@ -5,6 +5,7 @@ from geotrain.serving.contract import Engine, Sampling
 from geotrain.serving.http.refusals import Refusal
 from geotrain.serving.http.schemas import ChatRequest, CompletionRequest
 from geotrain.serving.model_card import ModelCard
+from geotrain.units import plural
 
 Asked = CompletionRequest | ChatRequest
 Tokens = tuple[int, ...]
@@ -37,7 +38,7 @@ def sampling_of(asked: Asked, tokens: Tokens, card: ModelCard) -> Sampling:
     wanted = asked.most_tokens or max(1, room)
     if wanted > room:
         message = (
-            f"the prompt has {len(tokens)} tokens and the answer may have {wanted}, "
+            f"the prompt has {plural(len(tokens), 'token')} and the answer may have {wanted}, "
             f"but together they must be at most {card.max_model_len}, the length of this model"
         )
         raise Refusal(400, "context_length_exceeded", message, param=param)

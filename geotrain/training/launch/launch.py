@@ -1,11 +1,12 @@
 """What is run, and what each of its processes is told."""
 
 import importlib.util
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from geotrain.errors import InputError
+from geotrain.errors import InputError, RunError
 from geotrain.layout import Layout
 
 JOB = "training"
@@ -71,20 +72,34 @@ class Launch:
         )
         return *self.program, *options, *self.options
 
+    def check(self) -> None:
+        """Let one process look first, before any is started: InputError with what all would refuse."""
+        words = self.worker(self.layout.dcs[0], host="127.0.0.1", control="127.0.0.1:29400")
+        done = subprocess.run(
+            [*words, "--dry-run"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if done.returncode:
+            last = (done.stderr.splitlines() or ["a process has said nothing"])[-1].removeprefix("error: ")
+            raise InputError(last) if done.returncode == InputError.exit_code else RunError(last)
+
     def prepare(self) -> None:
         """Make what the processes need: directories and keys."""
         if importlib.util.find_spec("torch") is None:
             raise InputError("training needs torch: pip install 'geotrain[train]'")
+        if not self.insecure and importlib.util.find_spec("cryptography") is None:
+            raise InputError("keys need the package cryptography: pip install 'geotrain[train]'")
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.logs}: cannot be made: {error.strerror}") from None
         if self.insecure:
             return
-        try:
-            from geotrain.transport.keys import make_keys
-        except ImportError:
-            raise InputError("keys need the package cryptography: pip install 'geotrain[train]'") from None
+        from geotrain.transport.keys import make_keys
+
         make_keys(self.keys, job=JOB, nodes=[seat.name for seat in self.layout.seats], days=KEY_DAYS)
 
 

@@ -40,7 +40,7 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
         pytest.param(TEXT, {"prompt": [999]}, "prompt", "token 999 and must have tokens below 257", id="token"),
         pytest.param(TEXT, {"prompt": "a\ud800"}, "prompt", "prompt is 'a.ud800'", id="half a surrogate pair"),
         pytest.param(TEXT, {"max_tokens": 0}, "max_tokens", "max_tokens is 0 and must be at least 1", id="no tokens"),
-        pytest.param(TEXT, {"max_tokens": 64}, "prompt", "1 tokens .* 64, .* at most 64", id="too long"),
+        pytest.param(TEXT, {"max_tokens": 64}, "prompt", "1 token .* 64, .* at most 64", id="too long"),
         pytest.param(CHAT, {"max_tokens": 64}, "messages", "at most 64", id="too long a conversation"),
         pytest.param(TEXT, {"prompt": "a" * 64}, "prompt", "64 tokens .* at most 64", id="no room"),
         pytest.param(TEXT, {"temperature": 3}, "temperature", "temperature is 3 and must be at most 2", id="hot"),

@@ -16,7 +16,10 @@ def main() -> None:
     for name in ("dc", "data", "out", "control", "host", "keys", "do", "who"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--insecure", action="store_true")
+    parser.add_argument("--dry-run", action="store_true")
     given = parser.parse_args()
+    if given.dry_run:
+        return
     name, out = f"{given.dc}-{os.environ['RANK']}", Path(given.out)
     do = given.do if given.who in (None, name) else "sleep"
     sys.stdout.write(f"{name} is here\n")
