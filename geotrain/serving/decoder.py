@@ -33,9 +33,8 @@ class Decoding:
         self._leaving: list[str] = []
         self._stirred = asyncio.Event()
 
-    @property
-    def room_tokens(self) -> int:
-        """Tokens whose keys and values it can hold."""
+    async def room_tokens(self) -> int:
+        """Whose keys and values it can hold."""
         return self._decoder.room_tokens
 
     @property

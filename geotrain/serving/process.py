@@ -42,8 +42,6 @@ from geotrain.transport import TransportError
 
 _S = TypeVar("_S", bound=Spec)
 HEARTBEAT_S = 1.0
-_PLENTY = 1 << 40
-"""Tokens at a vLLM, which looks after its room itself."""
 
 
 def _plainly(be: Callable[[_S], None]) -> Callable[[_S], None]:
@@ -76,9 +74,7 @@ def be_decoder(spec: DecoderSpec) -> None:
     tokenizer = Tokenizer.read(spec.model / "tokenizer.json")
     part = load_part(spec.model, device=spec.device)
     decoder = Decoder(part, tokenizer, limit_bytes=spec.limit_bytes, stop_ids={*part.config.stop_ids, tokenizer.end_id})
-    asyncio.run(
-        _end_with(_decode(spec, lambda tell: Decoding(decoder, lease_s=spec.lease_s, tell=tell), decoder.room_tokens))
-    )
+    asyncio.run(_end_with(_decode(spec, lambda tell: Decoding(decoder, lease_s=spec.lease_s, tell=tell))))
 
 
 @_plainly
@@ -94,12 +90,13 @@ def be_bridge(spec: BridgeSpec) -> None:
             spec.directory, spec.url, spec.called, config, tokenizer, lease_s=spec.lease_s, tell=tell, key=spec.key
         )
 
-    asyncio.run(_end_with(_decode(spec, bridge, _PLENTY)))
+    asyncio.run(_end_with(_decode(spec, bridge)))
 
 
 class _Decodes(Protocol):
     @property
     def held_tokens(self) -> int: ...
+    async def room_tokens(self) -> int: ...
     def start(self, message: DecodeStart, prompt: list[int]) -> None: ...
     def receive(self, message: Kv, payload: bytearray) -> None: ...
     def first(self, message: FirstToken) -> None: ...
@@ -134,9 +131,10 @@ async def _work(spec: WorkerSpec, shard: Shard, gate: Gate, device: Device | Non
             await lines.listen(hear, lambda: prefilling.held_tokens)
 
 
-async def _decode(spec: Spec, make: Callable[[Callable[[Message], None]], _Decodes], room_tokens: int) -> None:
+async def _decode(spec: Spec, make: Callable[[Callable[[Message], None]], _Decodes]) -> None:
     async with _lines(spec) as lines:
         decoding = make(lambda message: lines.send(None, message))
+        room_tokens = await decoding.room_tokens()
 
         async def hear(frame: Frame) -> None:
             message, payload = frame
