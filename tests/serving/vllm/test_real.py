@@ -19,10 +19,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from geotrain.model import Config, Part
+from geotrain.serving import service
 from geotrain.serving.contract import Sampling
 from geotrain.serving.vllm.bridge import Bridge
 from geotrain.serving.vllm.handover import Handover
 from geotrain.serving.vllm.server import transfer_config
+from tests.serving import live
 from tests.serving.prefilling import WORDS, ids_of
 from tests.serving.vllm.handing import (
     SHAPE,
@@ -340,3 +342,19 @@ import geotrain.serving.vllm.connector
     )
     assert done.returncode == 1
     assert f"ImportError: {words}" in done.stderr
+
+
+def test_a_whole_service_decodes_with_it(vllm: Vllm, part: Part, tmp_path: Path):
+    (tmp_path / live.NAME).symlink_to(vllm.model)
+    decoder = service.Vllm(url=vllm.url, called="tiny", directory=vllm.directory)
+    lengths = (1, 33, 128, 300)
+
+    async def story() -> list[list[int | None]]:
+        async with live.running(tmp_path, degree=2, chunk=100, vllm=decoder) as made:
+            asked = [live.prompt(prompt(length), name=f"whole-{length}", max_tokens=12) for length in lengths]
+            return [[piece.token for piece in pieces] for pieces in await live.answers(made, asked)]
+
+    before = vllm.count("prompt_tokens_by_source_total external")
+    assert asyncio.run(story()) == [expected(part, prompt(length)) for length in lengths]
+    assert vllm.count("prompt_tokens_by_source_total external") == before + sum(lengths)
+    assert not files(vllm.directory)
