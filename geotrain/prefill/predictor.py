@@ -13,6 +13,11 @@ Point = tuple[int, int]
 Spread = tuple[tuple[float, float], ...]
 """Quantiles, rising, and the real time there as a multiple of the predicted one."""
 
+_LONGEST = 1.5
+"""Time of the longest chunk over that of one of as many tokens that finds nothing cached."""
+_PARTS = (1, 2, 4, 8)
+"""Into which a chunk is cut for it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillTime:
@@ -38,6 +43,20 @@ class PrefillTime:
         times_s = [self.seconds(new, cached) for new, cached in points]
         return sum(times_s) - self.fixed_s * (len(times_s) - 1) if times_s else 0.0
 
+    def chunks(self, new: int, cached: int, most: int) -> list[Point]:
+        """A prompt cut into chunks of at most `most` new tokens; each finds the ones before it cached.
+
+        The more is cached the longer a token takes; so that a chunk does not take much longer than the first ones, it
+        has fewer tokens then.
+        """
+        cut, longest_s = list[Point](), _LONGEST * self.seconds(most)
+        while new > 0:
+            fits = (most // part for part in _PARTS if self.seconds(most // part, cached) <= longest_s)
+            size = min(new, max(1, next(fits, most // _PARTS[-1])))
+            cut.append((size, cached))
+            new, cached = new - size, cached + size
+        return cut
+
     def factor(self, quantile: float) -> float:
         """What the predicted time is to be multiplied by so that this share of real ones is not longer."""
         after = bisect_right(self.spread, quantile, key=lambda entry: entry[0])
@@ -60,8 +79,3 @@ class PrefillTime:
             per_pair_s=self.per_pair_s * part,
             spread=self.spread,
         )
-
-
-def chunks(new: int, cached: int, most: int) -> list[Point]:
-    """A prompt cut into chunks of at most `most` new tokens; each finds the ones before it cached."""
-    return [(min(most, new - done), cached + done) for done in range(0, new, most)]
