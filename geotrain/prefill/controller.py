@@ -146,10 +146,11 @@ class Controller:
         if offer is None:
             crowded = self._ledger.crowded(self._model(first.request), first.request.input_tokens)
             return now_s + self._horizon_s if crowded and now_s <= first.deadline_s else now_s
-        # Whoever waits for a certain slot must not keep those behind him off the others.
-        if offer.end_s + offer.hand_over_s > first.deadline_s or self._ledger.has_idle(offer.pool, now_s):
+        wake_s = offer.start_s - self._horizon_s
+        if wake_s <= now_s or offer.end_s + offer.hand_over_s > first.deadline_s:
             return now_s
-        return offer.start_s - self._horizon_s
+        # Whoever waits for a certain slot must not keep those behind him off the others.
+        return now_s if self._ledger.has_idle(offer.pool, now_s) else wake_s
 
     def _predicted_s(self, request: Request, offer: Offer | None) -> float:
         """Time to first token: exact for who comes first, by the work ahead for who has to queue."""

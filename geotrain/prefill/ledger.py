@@ -84,6 +84,8 @@ class Ledger:
 
     def has_idle(self, pool: Pool, now_s: float) -> bool:
         """Whether one of its instances has nothing to do."""
+        if self._frontier_s.min() > now_s:
+            return False
         dry = (self._frontier_s[pool.kind.slots] <= now_s).all(axis=1)
         return bool((dry & (pool.room != NOTHING)).any())
 

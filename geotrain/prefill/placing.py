@@ -13,6 +13,7 @@ NOTHING = -1
 _FEW = 8
 """Prompts of more chunks are tried only on the instances that should end soonest."""
 _SHORTLIST = 4
+"""Slots of those instances, at least one instance."""
 
 _COMPILE: dict[str, Any] = {"cache": True, "error_model": "numpy"}
 
@@ -130,7 +131,7 @@ def place(
         row = rows[instances[i, 0]]
         if room[i] >= tokens and key < keys[row]:
             keys[row], alike[row] = key, i
-    for _ in range(_SHORTLIST):
+    for _ in range(max(1, _SHORTLIST // width)):
         row = np.argmin(keys)
         i = alike[row]
         if keys[row] == np.inf:
