@@ -15,8 +15,8 @@ Spread = tuple[tuple[float, float], ...]
 
 _LONGEST = 1.5
 """Time of the longest chunk over that of one of as many tokens that finds nothing cached."""
-_PARTS = (1, 2, 4, 8)
-"""Into which a chunk is cut for it."""
+_SMALLEST = 8
+"""Part of a chunk below which it is not halved for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +49,11 @@ class PrefillTime:
         The more is cached the longer a token takes; so that a chunk does not take much longer than the first ones, it
         has fewer tokens then.
         """
-        cut, longest_s = list[Point](), _LONGEST * self.seconds(most)
+        cut, longest_s, size = list[Point](), _LONGEST * self.seconds(most), most
         while new > 0:
-            fits = (most // part for part in _PARTS if self.seconds(most // part, cached) <= longest_s)
-            size = min(new, max(1, next(fits, most // _PARTS[-1])))
-            cut.append((size, cached))
+            while size > max(1, most // _SMALLEST) and self.seconds(size, cached) > longest_s:
+                size //= 2
+            cut.append((min(new, size), cached))
             new, cached = new - size, cached + size
         return cut
 
