@@ -79,12 +79,12 @@ class Controller:
         while len(self._queue):
             first = self._queue.first()
             offer = self._offer((first.request,), now_s)
-            wake_s = now_s + self._horizon_s if offer is None else offer.start_s - self._horizon_s
-            if now_s < wake_s and now_s <= first.deadline_s:
+            end_s = math.inf if offer is None else offer.end_s + offer.hand_over_s
+            wake_s = self._wake_s(first, offer, now_s)
+            if now_s < wake_s:
                 self.wake_s = wake_s
                 break
             self._queue.take()
-            end_s = math.inf if offer is None else offer.end_s + offer.hand_over_s
             if offer is None or end_s > first.deadline_s:
                 commands += self._elsewhere(first.request, now_s, end_s - first.request.arrival_s)
                 continue
@@ -158,16 +158,24 @@ class Controller:
         """How far ahead bookings are made: enough that no slot runs dry, and little that others could overtake."""
         return min(self._settings.slo_s / 4, self._forecast.step_s / 2)
 
+    def _wake_s(self, first: Waiting, offer: Offer | None, now_s: float) -> float:
+        """When to think about it again; now if there is nothing to wait for."""
+        if offer is None:
+            crowded = self._ledger.crowded(self._model(first.request), first.request.input_tokens)
+            return now_s + self._horizon_s if crowded and now_s <= first.deadline_s else now_s
+        wake_s = offer.start_s - self._horizon_s
+        if wake_s <= now_s or offer.end_s + offer.hand_over_s > first.deadline_s:
+            return now_s
+        # Whoever waits for a certain slot must not keep those behind him off the others.
+        return now_s if self._ledger.has_idle(offer.pool, now_s) else wake_s
+
     def _predicted_s(self, request: Request, offer: Offer | None) -> float:
         """Time to first token: exact for who comes first, by the work ahead for who has to queue."""
         if offer is None:
             return math.inf
         ttft_s = offer.ttft_s(self._settings.time_quantile) + self._margin_s
-        if not len(self._queue):
-            return ttft_s
-        ahead_s = self._ledger.booked_s + self._queue.work_ahead_s(request, offer.work_s)
-        wait_s = ahead_s / self._ledger.rate if self._ledger.rate else math.inf
-        return ttft_s - (offer.end_s - offer.now_s) + offer.work_s + wait_s
+        ahead_s = self._queue.work_ahead_s(request, offer.work_s)
+        return ttft_s + ahead_s / self._ledger.rate if ahead_s else ttft_s
 
     def _elsewhere(self, request: Request, now_s: float, ttft_s: float) -> list[Command]:
         """Dedicated GPUs, if there are any in time; else come back when the queue should be short enough."""
@@ -180,9 +188,13 @@ class Controller:
         return [Refuse(request, End.REJECTED, "busy", max(0.001, retry_s))]
 
     def _offer(self, requests: tuple[Request, ...], now_s: float, *, dedicated: bool = False) -> Offer | None:
-        model = requests[0].model or self._only
+        return self._ledger.best(self._model(requests[0]), requests, now_s, dedicated=dedicated)
+
+    def _model(self, request: Request) -> str:
+        """Of a request that was let in."""
+        model = request.model or self._only
         assert model is not None
-        return self._ledger.best(model, requests, now_s, dedicated=dedicated)
+        return model
 
     def _run(self, requests: tuple[Request, ...], offer: Offer) -> Run:
         return Run(self._ledger.book(requests, offer))

@@ -4,6 +4,8 @@ Three corrections, from slow to quick: windows and the step's length follow the 
 all of its windows; and a notice that the producer of an input has begun says when that one window will end.
 """
 
+import math
+
 import numpy as np
 
 from geotrain.prefill.bubbles import Bubbles
@@ -12,6 +14,9 @@ from geotrain.timeline import Floats
 
 _BLEND = 0.2
 """Weight of the last step in what is expected of the next."""
+
+_CHANGE = 0.1
+"""What is off by more than this share of the step is no accident: the next step is expected to be like the last."""
 
 
 class Forecast:
@@ -25,6 +30,8 @@ class Forecast:
         self.lead_s = np.full(len(self.end_s), np.nan)
         """From the start of what a window's end waits for to that end; nan where nothing can be seen coming."""
         self._fill = fill
+        self._disturbed = 0
+        """Steps, from the one under way, in whose way prefill may have been."""
         self._guard = Guard(bubbles.num_slots, least_s=guard_s, quantile=quantile)
         self._slot = np.repeat(np.arange(bubbles.num_slots), np.diff(bubbles.first))
         self.usable_end_s = self.end_s.copy()
@@ -39,10 +46,16 @@ class Forecast:
 
     def learn(self, start_s: Floats, end_s: Floats, lead_s: Floats, step_s: float) -> None:
         """What a step's windows were."""
-        self.start_s += _BLEND * (start_s - self.start_s)
-        self.end_s += _BLEND * (end_s - self.end_s)
-        self.lead_s = np.where(np.isnan(self.lead_s), lead_s, self.lead_s + _BLEND * (lead_s - self.lead_s))
-        self.step_s += _BLEND * (step_s - self.step_s)
+        much_s = _CHANGE * self.step_s
+        # Ends that are late because of prefill must not invite more of it.
+        later_s = math.inf if self._disturbed else much_s
+        if not -much_s <= step_s - self.step_s <= later_s:
+            much_s = later_s = 0.0
+        self._disturbed = max(0, self._disturbed - 1)
+        self.start_s = _toward(self.start_s, start_s, much_s, much_s)
+        self.end_s = _toward(self.end_s, end_s, much_s, later_s)
+        self.lead_s = np.where(np.isnan(self.lead_s), lead_s, _toward(self.lead_s, lead_s, much_s, later_s))
+        self.step_s = float(_toward(self.step_s, step_s, much_s, later_s))
 
     def planned_end_s(self, window: int, begin_s: float) -> float:
         """When the window of the step that begins at `begin_s` should end, as far as earlier steps tell."""
@@ -70,4 +83,12 @@ class Forecast:
 
     def overran(self, slot: int, happened: bool) -> None:
         """Whether prefill was still there when training came back; a slot where that repeats keeps further away."""
+        if happened:
+            self._disturbed = 2  # a window may reach into the next step
         self._guard.overran(slot, happened)
+
+
+def _toward(expected_s: Floats | float, seen_s: Floats | float, sooner_s: float, later_s: float) -> Floats:
+    """All the way if it is off by more than that; else a part of it."""
+    off_s = np.subtract(seen_s, expected_s)
+    return np.asarray(expected_s + np.where((off_s < -sooner_s) | (off_s > later_s), 1.0, _BLEND) * off_s)

@@ -70,15 +70,26 @@ class Ledger:
         self._start_s = np.append(forecast.start_s, -_FOREVER_S)
         self._end_s = np.append(forecast.usable_end_s, _FOREVER_S)
         so_far = np.append(0.0, np.cumsum(np.maximum(forecast.usable_end_s - forecast.start_s, 0.0)))
-        idle = np.append(np.diff(so_far[forecast.bubbles.first]) / forecast.step_s, 1.0)
+        self._idle = np.append(np.diff(so_far[forecast.bubbles.first]) / forecast.step_s, 1.0)
         pools = [pool for pool in self._pool_of.values() if not pool.kind.like.dedicated]
         alive = np.unique(np.concatenate([pool.kind.slots[pool.room != NOTHING].ravel() for pool in pools]))
-        self.rate = float(idle[self._rows[alive]].sum())
+        self.rate = float(self._idle[self._rows[alive]].sum())
         """Slot-seconds of bubbles per second."""
 
     def largest(self, model: str) -> int:
         """Tokens of the longest prompt that some instance could hold."""
         return self._largest[model]
+
+    def crowded(self, model: str, tokens: int) -> bool:
+        """Whether so many tokens have no room in the bubbles until something there is done."""
+        return all(pool.room.max() < tokens for pool in self.pools[model] if not pool.kind.like.dedicated)
+
+    def has_idle(self, pool: Pool, now_s: float) -> bool:
+        """Whether one of its instances has nothing to do."""
+        if self._frontier_s.min() > now_s:
+            return False
+        dry = (self._frontier_s[pool.kind.slots] <= now_s).all(axis=1)
+        return bool((dry & (pool.room != NOTHING)).any())
 
     def best(self, model: str, requests: tuple[Request, ...], now_s: float, *, dedicated: bool = False) -> Offer | None:
         """Where the requests, one or a batch, end soonest."""
@@ -100,6 +111,7 @@ class Ledger:
             self._first,
             self._start_s,
             self._end_s,
+            self._idle,
             forecast.begin_s,
             forecast.step_s,
             self._rows,

@@ -11,8 +11,9 @@ from numba import njit
 
 NOTHING = -1
 _FEW = 8
-"""Prompts of more chunks are tried only on the instances that could begin soonest."""
+"""Prompts of more chunks are tried only on the instances that should end soonest."""
 _SHORTLIST = 4
+"""Slots of those instances, at least one instance."""
 
 _COMPILE: dict[str, Any] = {"cache": True, "error_model": "numpy"}
 
@@ -86,10 +87,13 @@ def no_sooner(rows, frontier, now_s, slots, layers, other_slots, other_layers):
 
 @njit(**_COMPILE)
 def place(
-    first, start_s, end_s, begin_s, step_s, rows, frontier, instances, layers, room, tokens, unit_s, hop_s, now_s,
-    until_s,
+    first, start_s, end_s, idle, begin_s, step_s, rows, frontier, instances, layers, room, tokens, unit_s, hop_s,
+    now_s, until_s,
 ):  # fmt: skip
-    """(instance, start, end) that ends soonest among the `instances` with room for the tokens; NOTHING if none does."""
+    """(instance, start, end) that ends soonest among the `instances` with room for the tokens; NOTHING if none does.
+
+    `idle` is the share of its time that each row is idle.
+    """
     best, best_start_s, best_end_s = NOTHING, np.inf, np.inf
     count, width = instances.shape
     at_s = np.empty(width)
@@ -116,22 +120,27 @@ def place(
             if ended_s < best_end_s:
                 best, best_start_s, best_end_s = i, began_s, ended_s
         return best, best_start_s, best_end_s
-    short = np.full(_SHORTLIST, NOTHING)
-    keys = np.full(_SHORTLIST, np.inf)
+    # The instance of every row that should end soonest, and of these the few best.
+    total_s, alike = unit_s.sum(), np.full(len(first), NOTHING)
+    keys = np.full(len(first), np.inf)
     for i in range(count):
-        key = max(now_s, frontier[instances[i, 0]])
-        if room[i] >= tokens and key < keys[_SHORTLIST - 1]:
-            spot = _SHORTLIST - 1
-            while spot > 0 and keys[spot - 1] > key:
-                keys[spot], short[spot] = keys[spot - 1], short[spot - 1]
-                spot -= 1
-            keys[spot], short[spot] = key, i
-    for i in short:
-        if i != NOTHING:
-            began_s, ended_s = lay(
-                first, start_s, end_s, begin_s, step_s, rows, frontier, instances[i], layers[i], unit_s, hop_s, now_s,
-                until_s, at_s,
-            )  # fmt: skip
-            if ended_s < best_end_s:
-                best, best_start_s, best_end_s = i, began_s, ended_s
+        key = now_s
+        for q in range(width):
+            row = rows[instances[i, q]]
+            key = max(key, max(now_s, frontier[instances[i, q]]) + total_s * layers[i, q] / idle[row])
+        row = rows[instances[i, 0]]
+        if room[i] >= tokens and key < keys[row]:
+            keys[row], alike[row] = key, i
+    for _ in range(max(1, _SHORTLIST // width)):
+        row = np.argmin(keys)
+        i = alike[row]
+        if keys[row] == np.inf:
+            break
+        keys[row] = np.inf
+        began_s, ended_s = lay(
+            first, start_s, end_s, begin_s, step_s, rows, frontier, instances[i], layers[i], unit_s, hop_s, now_s,
+            min(until_s, best_end_s), at_s,
+        )  # fmt: skip
+        if ended_s < best_end_s:
+            best, best_start_s, best_end_s = i, began_s, ended_s
     return best, best_start_s, best_end_s

@@ -7,7 +7,6 @@ from functools import lru_cache
 import numpy as np
 
 from geotrain.prefill.fleet import Kind
-from geotrain.prefill.predictor import chunks
 from geotrain.prefill.prefixes import Prefixes
 from geotrain.prefill.request import Request
 from geotrain.timeline import Floats, Ints
@@ -47,7 +46,7 @@ class Pool:
         self.prompt = lru_cache(_MOST_LENGTHS)(self._prompt)
 
     def _prompt(self, tokens: int, cached: int) -> Work:
-        pieces = chunks(tokens - cached, cached, self.chunk_tokens)
+        pieces = self.kind.time.chunks(tokens - cached, cached, self.chunk_tokens)
         return self._work([self.kind.time.seconds(new, old) for new, old in pieces], tokens, cached)
 
     def batch(self, requests: tuple[Request, ...]) -> Work:

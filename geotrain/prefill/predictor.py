@@ -13,6 +13,11 @@ Point = tuple[int, int]
 Spread = tuple[tuple[float, float], ...]
 """Quantiles, rising, and the real time there as a multiple of the predicted one."""
 
+_LONGEST = 1.5
+"""Time of the longest chunk over that of one of as many tokens that finds nothing cached."""
+_SMALLEST = 8
+"""Part of a chunk below which it is not halved for that."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillTime:
@@ -38,6 +43,20 @@ class PrefillTime:
         times_s = [self.seconds(new, cached) for new, cached in points]
         return sum(times_s) - self.fixed_s * (len(times_s) - 1) if times_s else 0.0
 
+    def chunks(self, new: int, cached: int, most: int) -> list[Point]:
+        """A prompt cut into chunks of at most `most` new tokens; each finds the ones before it cached.
+
+        The more is cached the longer a token takes; so that a chunk does not take much longer than the first ones, it
+        has fewer tokens then.
+        """
+        cut, longest_s, size = list[Point](), _LONGEST * self.seconds(most), most
+        while new > 0:
+            while size > max(1, most // _SMALLEST) and self.seconds(size, cached) > longest_s:
+                size //= 2
+            cut.append((min(new, size), cached))
+            new, cached = new - size, cached + size
+        return cut
+
     def factor(self, quantile: float) -> float:
         """What the predicted time is to be multiplied by so that this share of real ones is not longer."""
         after = bisect_right(self.spread, quantile, key=lambda entry: entry[0])
@@ -60,8 +79,3 @@ class PrefillTime:
             per_pair_s=self.per_pair_s * part,
             spread=self.spread,
         )
-
-
-def chunks(new: int, cached: int, most: int) -> list[Point]:
-    """A prompt cut into chunks of at most `most` new tokens; each finds the ones before it cached."""
-    return [(min(most, new - done), cached + done) for done in range(0, new, most)]

@@ -287,6 +287,31 @@ def test_who_would_be_late_is_told_when_to_come_back() -> None:
     assert all(0 < command.retry_after_s < 10 for command in refused)
 
 
+def test_who_can_no_longer_be_in_time_is_told_at_once() -> None:
+    """Training got much slower while they were waiting for the second window."""
+    world = World([slot(0)])
+    for number, tokens in enumerate((2900, 1000, 100)):
+        world.arrive(ask(number, tokens))
+    assert world.controller.waiting == 2
+    forecast, seen = world.controller._forecast, CELL.start_s * 5
+    forecast.learn(seen, seen + CELL.end_s - CELL.start_s, forecast.lead_s, 5.0)
+    world.now_s = 0.1
+    world.controller.step_began(world.now_s)
+    world.obey(world.controller.advance(world.now_s))
+    assert world.ends == {1: End.REJECTED, 2: End.REJECTED}
+
+
+def test_who_waits_for_a_busy_slot_keeps_no_other_idle() -> None:
+    """The third ends soonest where its prefix is, behind the second; the fourth need not wait for that."""
+    world = World([slot(0), slot(0)], slo_s=20.0)
+    blocks = tuple(range(40))
+    world.arrive(ask(0, 40 * BLOCK_TOKENS + 1, blocks=blocks))
+    world.finish(1)
+    for request in (ask(1, 10_000), ask(2, 40 * BLOCK_TOKENS + 10, blocks=blocks), ask(3, 100)):
+        world.arrive(request)
+    assert [booking.slots for booking in world.running.values()] == [[0], [0], [1]]
+
+
 def test_a_promise_is_kept_where_times_are_as_predicted() -> None:
     """Worked off exactly as booked, nobody who was let in is late."""
     world, luck = SCENES["one slot each"](), random.Random(3)

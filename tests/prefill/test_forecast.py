@@ -40,6 +40,28 @@ def test_it_follows_what_steps_do_without_touching_the_plan() -> None:
     assert expected.usable_end_s == pytest.approx(CELL.end_s + 0.02, abs=1e-6)
 
 
+def test_what_changes_much_is_believed_at_once_unless_prefill_was_the_cause() -> None:
+    slower = CELL.start_s * 2, CELL.end_s * 2, np.array([0.1, math.nan, 0.2]), 2.0
+    expected = forecast()
+    expected.learn(*slower)
+    assert expected.step_s == 2.0
+    assert expected.end_s.tolist() == (CELL.end_s * 2).tolist()
+    # The next step is as long; only one window in it is not where it was.
+    expected.learn(slower[0] + np.array([0.5, 0.1, 0.0]), *slower[1:])
+    assert expected.start_s == pytest.approx(slower[0] + np.array([0.5, 0.02, 0.0]))
+    disturbed = forecast()
+    disturbed.overran(0, True)
+    disturbed.learn(*slower)
+    disturbed.learn(*slower)
+    assert disturbed.step_s == pytest.approx(1.36)
+    disturbed.overran(0, True)
+    disturbed.learn(CELL.start_s / 2, CELL.end_s / 2, slower[2], 0.5)
+    assert disturbed.step_s == 0.5, "what is sooner is not so because of prefill"
+    disturbed.learn(*slower)
+    disturbed.learn(*slower)
+    assert disturbed.step_s == 2.0
+
+
 def test_news_of_what_a_window_waits_for_tells_its_end() -> None:
     expected = forecast()
     expected.lead_s[0] = 0.25

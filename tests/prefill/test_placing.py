@@ -71,6 +71,20 @@ class Case:
         return first, end, list(map(float, free))
 
     @property
+    def idle(self) -> list[float]:
+        """Share of each row's time."""
+        return [sum(max(0, end - start) for start, end in row) / self.step for row in self.rows]
+
+    def guess(self, instance: int) -> float:
+        """When it would end if its slots were always a little idle instead of now and then."""
+        slots, total = self.instances[instance], sum(self.units)
+        rates = [self.idle[self.row_of[slot]] for slot in slots]
+        return max(
+            max(self.now, self.frontier[slot]) + (total * layers / rate if rate else NEVER)
+            for slot, layers, rate in zip(slots, self.layers[instance], rates, strict=True)
+        )
+
+    @property
     def table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         first = np.cumsum([0, *map(len, self.rows)])
         starts, ends = (np.array([w[side] for row in self.rows for w in row], dtype=float) * TICK_S for side in (0, 1))
@@ -154,7 +168,7 @@ def chosen(case: Case, tokens: int) -> tuple[int, float, float]:
     layers = np.array(case.layers, dtype=np.int64).reshape(-1, width)
     unit_s, *rest = case.work
     where = *case.places, instances, layers, np.array(case.room, dtype=np.int64), tokens
-    instance, start_s, end_s = place(*case.table, *case.clock, *where, unit_s, *rest)
+    instance, start_s, end_s = place(*case.table, np.array(case.idle), *case.clock, *where, unit_s, *rest)
     return instance, start_s / TICK_S, end_s / TICK_S
 
 
@@ -163,8 +177,9 @@ def chosen(case: Case, tokens: int) -> tuple[int, float, float]:
 def test_place_takes_the_instance_that_ends_soonest(case: Case, tokens: int) -> None:
     able = [n for n, room in enumerate(case.room) if room >= tokens]
     if case.layers and len(case.units) * len(case.layers[0]) > 8:
-        # So long a prompt is tried only where it could begin soonest.
-        able = sorted(able, key=lambda n: max(case.now, case.frontier[case.instances[n][0]]))[:4]
+        # So long a prompt is tried only where it should end soonest, once for instances that begin on the same row.
+        first_row = {case.row_of[case.instances[n][0]]: n for n in sorted(able, key=case.guess, reverse=True)}
+        able = sorted(first_row.values(), key=case.guess)[: max(1, 4 // len(case.layers[0]))]
     ends = {n: case.lay(n)[1] for n in able}
     instance, start, end = chosen(case, tokens)
     assert end == pytest.approx(min(ends.values(), default=NEVER))

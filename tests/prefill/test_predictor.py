@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geotrain.prefill.predictor import PrefillTime, chunks
+from geotrain.prefill.predictor import PrefillTime
 
 coefficients = st.floats(0, 1e-2, allow_subnormal=False)
 tokens = st.integers(1, 200_000)
@@ -24,11 +24,11 @@ def test_more_tokens_never_take_less_time(time: PrefillTime, new: int, before: i
     assert time.seconds(new, before) <= time.seconds(new, before + more)
 
 
-@given(new=tokens, before=cached, most=st.integers(100, 100_000))
-def test_chunks_are_the_prompt_in_order(new: int, before: int, most: int):
-    cut = chunks(new, before, most)
+@given(time=times, new=tokens, before=cached, most=st.integers(100, 100_000))
+def test_chunks_are_the_prompt_in_order(time: PrefillTime, new: int, before: int, most: int):
+    cut = time.chunks(new, before, most)
     assert all(0 < size <= most for size, _ in cut)
-    assert [seen for _, seen in cut] == [before + index * most for index in range(len(cut))]
+    assert [seen for _, seen in cut] == [before + sum(size for size, _ in cut[:index]) for index in range(len(cut))]
     assert sum(size for size, _ in cut) == new
 
 
@@ -36,10 +36,20 @@ def test_chunks_are_the_prompt_in_order(new: int, before: int, most: int):
 def test_chunks_take_as_long_as_the_whole_but_for_what_each_pass_costs(
     time: PrefillTime, new: int, before: int, most: int
 ):
-    cut = chunks(new, before, most)
+    cut = time.chunks(new, before, most)
     each = len(cut) * time.fixed_s + time.per_cached_s * sum(seen for _, seen in cut)
     once = time.per_token_s * new + time.per_pair_s * (2 * before * new + new**2)
     assert sum(time.seconds(*chunk) for chunk in cut) == pytest.approx(each + once)
+
+
+def test_chunks_get_shorter_as_tokens_take_longer():
+    time = PrefillTime(fixed_s=1e-3, per_token_s=1e-4, per_pair_s=1e-9)
+    cut = time.chunks(200_000, 0, 1000)
+    assert [size for size, _ in cut] == sorted((size for size, _ in cut), reverse=True)
+    assert cut[0] == (1000, 0) and cut[-1][0] == 250
+    assert max(time.seconds(*chunk) for chunk in cut) <= 1.5 * time.seconds(1000)
+    slow = PrefillTime(per_cached_s=1.0, per_token_s=1e-6)
+    assert [size for size, _ in slow.chunks(3000, 100_000, 1000)] == [125] * 24, "an eighth at least"
 
 
 @given(time=times, points=st.lists(st.tuples(tokens, cached), min_size=1, max_size=5))

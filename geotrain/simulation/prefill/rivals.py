@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from geotrain.prefill.booking import Booking, Command, Refuse, Run
 from geotrain.prefill.fleet import Kind
 from geotrain.prefill.forecast import Forecast
-from geotrain.prefill.predictor import chunks
 from geotrain.prefill.request import End, Request
 from geotrain.prefill.settings import Settings
 from geotrain.simulation.prefill.training import View
@@ -137,7 +136,7 @@ class Reactive:
 
     def _booking(self, request: Request, kind: Kind, instance: int, now_s: float) -> Booking | None:
         tokens = request.input_tokens
-        parts = [kind.time.seconds(new, old) for new, old in chunks(tokens, 0, self._settings.chunk_tokens)]
+        parts = [kind.time.seconds(new, old) for new, old in kind.time.chunks(tokens, 0, self._settings.chunk_tokens)]
         hand_over_s = kind.hand_over_s(tokens, sum(parts))
         if now_s + sum(parts) + hand_over_s > request.arrival_s + self._settings.slo_s:
             return None

@@ -136,7 +136,8 @@ def test_nobody_serves_more_but_the_oracle(model: str, share: float) -> None:
     assert_figures_add_up(found, trace)
     ours = found.ours
     # Now and then a very long prompt is served in time only by who holds training up for it.
-    assert ours.goodput_rps >= 0.998 * found.baselines["reactive"].goodput_rps
+    least = 0.998 if (model, share) == ("gpt-a", 1.0) else 1
+    assert ours.goodput_rps >= least * found.baselines["reactive"].goodput_rps
     assert ours.goodput_rps >= found.baselines["fixed"].goodput_rps
     assert ours.goodput_rps <= found.baselines["oracle"].goodput_rps
     assert ours.overruns == 0 and set(ours.slowdown) == {0.0}
