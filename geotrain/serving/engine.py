@@ -16,7 +16,7 @@ from itertools import count
 from geotrain.errors import InputError
 from geotrain.prefill.booking import Booking, Command, Refuse, Run
 from geotrain.prefill.controller import Controller
-from geotrain.prefill.predictor import chunks
+from geotrain.prefill.predictor import PrefillTime
 from geotrain.prefill.request import End, Request
 from geotrain.prefill.settings import Settings
 from geotrain.serving.contract import Broken, Busy, Draining, Piece, Prompt, rounded
@@ -269,7 +269,7 @@ class LiveEngine:
                 about, ids = _ids(live.prompt.tokens)
                 start = DecodeStart(request=live.prompt.id, sampling=live.prompt.sampling, tensor=about)
                 self.desk.send(self._decoder, start, ids)
-        for chunk, slices in enumerate(self._slices(here)):
+        for chunk, slices in enumerate(self._slices(here, booking.kind.time)):
             about, ids = _ids([token for live, one in slices for token in _tokens(live, one)])
             for place, name in enumerate(names):
                 task = Task(
@@ -285,12 +285,12 @@ class LiveEngine:
                 )
                 self.desk.send(name, task, b"" if place else ids)
 
-    def _slices(self, lives: Sequence[_Live]) -> list[list[tuple[_Live, Slice]]]:
+    def _slices(self, lives: Sequence[_Live], pace: PrefillTime) -> list[list[tuple[_Live, Slice]]]:
         """By chunk: a batch is one, a long prompt several."""
         if len(lives) > 1:
             return [[(live, _slice(live, len(live.prompt.tokens), 0)) for live in lives]]
         live = lives[0]
-        pieces = chunks(len(live.prompt.tokens), 0, self._settings.chunk_tokens)
+        pieces = pace.chunks(len(live.prompt.tokens), 0, self._settings.chunk_tokens)
         return [[(live, _slice(live, new, cached))] for new, cached in pieces]
 
     def _void(self, bookings: Sequence[Booking]) -> None:
