@@ -1,6 +1,8 @@
-"""The example that comes with the package: what `init` writes and `demo` plays."""
+"""The examples that come with the package: what `init` writes and `demo` plays."""
 
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "three-dcs"
+_EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLE = _EXAMPLES / "three-dcs"
 FILES = ("cluster.yaml", "job.yaml", "plan.yaml")
+LIVE = _EXAMPLES / "live" / "plan.yaml"

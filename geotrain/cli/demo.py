@@ -1,4 +1,4 @@
-"""`geotrain demo`: the built-in example, compared, simulated and drawn."""
+"""`geotrain demo`: the built-in examples, one compared, simulated and drawn, one live."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,19 +6,35 @@ from typing import Annotated
 import typer
 
 from geotrain.cli import compare, simulate
+from geotrain.cli._demo_live import live
 from geotrain.cli._example import EXAMPLE
 from geotrain.cli._output import JsonOption, print_json
 from geotrain.cli._plan import opened
 
+command = typer.Typer(rich_markup_mode=None, add_completion=False)
+command.command("live")(live)
 
-def command(
+
+@command.callback(invoke_without_command=True)
+def demo(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where report, trace and chart go.")] = Path("out"),
     json: JsonOption = False,
 ) -> None:
     """Run the built-in example: GPT-A over three data centers, 40 ms apart.
 
     Compares every schedule, simulates the best published one (Atlas) in detail, and writes report, trace and chart.
+
+    `live` trains and serves instead, with real processes.
+
+    Examples:
+
+        geotrain demo --out out
+
+        geotrain demo live
     """
+    if context.invoked_subcommand is not None:
+        return
     from geotrain.files import write_text
     from geotrain.reports import comparison_json, comparison_svg, comparison_table, result_json, summary_table
     from geotrain.simulation import simulate as simulate_plan

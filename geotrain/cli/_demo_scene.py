@@ -1,0 +1,109 @@
+"""What `geotrain demo live` plays: a plan, a small model, and requests for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from geotrain.model import Config
+    from geotrain.plan import Plan
+    from geotrain.prefill.trace import Trace
+    from geotrain.reports.live import Blocks
+    from geotrain.simulation.prefill.scene import Scene
+
+LIKE, NAME = "llama-2-13b", "tiny"
+MOST_TOKENS = 2000
+_TRACE = "azure-conversation"
+_LOAD = 0.87
+"""Of a rate that is half as much again as the bubbles hold."""
+_ON_STEPS, _OFF_STEPS = 6, 4
+_BYTES = 256
+
+
+def possible_plan(path: Path) -> tuple[Plan, str]:
+    """The built-in one and where it can run; without a testbed, over a WAN like loopback."""
+    from contextlib import suppress
+
+    import yaml
+
+    from geotrain.cli._example import LIVE
+    from geotrain.errors import GeotrainError
+    from geotrain.files import read_text, write_text
+    from geotrain.layout import Layout
+    from geotrain.plan import Plan
+    from geotrain.training.launch import needed_testbed
+
+    plan = Plan.load(LIVE)
+    write_text(path, read_text(LIVE))
+    with suppress(GeotrainError), needed_testbed(Layout(plan)):
+        return plan, "testbed"
+    content = yaml.safe_load(read_text(LIVE))
+    content["cluster"]["wan"] = {"default": {"rtt": "0.1 ms", "pair_cap": "4 Gbit/s"}}
+    write_text(path, yaml.safe_dump(content))
+    return Plan.load(path), "local"
+
+
+def made_model(directory: Path) -> Config:
+    """As small as can be, and its weights are random; every byte of a text is a token."""
+    from geotrain.files import write_text
+    from geotrain.model import Config, Part, weights
+    from geotrain.tokens.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.train([], vocab_size=_BYTES + 1)
+    config = Config(
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        vocab_size=tokenizer.vocab_size,
+        max_position_embeddings=MOST_TOKENS + 64,
+    )
+    part = Part(config)
+    part.initialize(0)
+    directory.mkdir()
+    weights.save(directory, config, part.named_parameters())
+    write_text(directory / "tokenizer.json", tokenizer.json)
+    return config
+
+
+def made_scene(plan: Plan, config: Config) -> Scene:
+    """The small model, with the times of the one that it stands for."""
+    from geotrain.prefill.calibration import Calibration, Calibrations, prefill_time
+    from geotrain.simulation.prefill.scene import Scene
+    from geotrain.workload.catalog import find_model
+
+    gpus = {dc.gpu.name: dc.gpu for dc in plan.cluster.datacenters}
+    known = {name: prefill_time(find_model(LIKE), gpu, 1)[0] for name, gpu in gpus.items()}
+    calibrations = tuple(
+        Calibration(
+            model=NAME,
+            gpu=name,
+            tensor_parallel=1,
+            fixed_s=time.fixed_s,
+            per_cached_s=time.per_cached_s,
+            per_token_s=time.per_token_s,
+            per_pair_s=time.per_pair_s,
+            spread=time.spread,
+        )
+        for name, time in known.items()
+    )
+    return Scene(plan=plan, models=(config.shape(NAME),), calibrations=Calibrations(calibrations=calibrations))
+
+
+def made_trace(scene: Scene, seconds: float) -> tuple[Trace, Blocks]:
+    """More requests than the bubbles hold, in blocks of whole steps."""
+    from dataclasses import replace
+
+    from geotrain.prefill.trace import generate
+    from geotrain.reports.live import Blocks
+    from geotrain.simulation.prefill.scene import saturating_rps
+
+    step_s = scene.bubbles.step_time_s
+    rounds = max(1, round(seconds / ((_ON_STEPS + _OFF_STEPS) * step_s)))
+    blocks = Blocks(on_s=_ON_STEPS * step_s, off_s=_OFF_STEPS * step_s, rounds=rounds)
+    known = generate(_TRACE)
+    cut = (replace(one, input_tokens=min(one.input_tokens, MOST_TOKENS)) for one in known.requests)
+    trace = replace(known, requests=tuple(cut))
+    return blocks.paused(trace.at_rate(saturating_rps(scene, trace)).scaled(_LOAD)), blocks
