@@ -95,7 +95,7 @@ def _played(scratch: Path, seconds: int, say: Say) -> Live:
     announce, journal = scratch / "announce", scratch / "served" / "prefill.jsonl"
     tell(f"a {NAME} Llama with random weights; {plan.num_gpus} emulated GPUs, {_where(on)}")
     served = ["serve", scratch / "plan.yaml", "--model", scratch / NAME, "--announce", announce, "--port", 0]
-    served += ["--compute", "emulated", "--like", LIKE, "--out", journal.parent]
+    served += ["--compute", "emulated", "--like", LIKE, "--slo", f"{scene.settings.slo_s} s", "--out", journal.parent]
     with started(scratch / "serve.log", served) as serving:
         url = serving.until(scratch / "serve.log", r"at (http\S+)", _START_S)
         tell(f"serving at {url}")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 LIKE, NAME = "llama-2-13b", "tiny"
 MOST_TOKENS = 2000
 _TRACE = "azure-conversation"
+_SLO_S = 5.0
 _LOAD = 0.87
 """Of a rate that is half as much again as the bubbles hold."""
 _ON_STEPS, _OFF_STEPS = 6, 4
@@ -54,7 +55,7 @@ def made_model(directory: Path) -> Config:
     config = Config(
         hidden_size=16,
         intermediate_size=32,
-        num_hidden_layers=4,
+        num_hidden_layers=8,
         num_attention_heads=1,
         num_key_value_heads=1,
         vocab_size=tokenizer.vocab_size,
@@ -71,6 +72,7 @@ def made_model(directory: Path) -> Config:
 def made_scene(plan: Plan, config: Config) -> Scene:
     """The small model, with the times of the one that it stands for."""
     from geotrain.prefill.calibration import Calibration, Calibrations, prefill_time
+    from geotrain.prefill.settings import Settings
     from geotrain.simulation.prefill.scene import Scene
     from geotrain.workload.catalog import find_model
 
@@ -89,7 +91,8 @@ def made_scene(plan: Plan, config: Config) -> Scene:
         )
         for name, time in known.items()
     )
-    return Scene(plan=plan, models=(config.shape(NAME),), calibrations=Calibrations(calibrations=calibrations))
+    known_times = Calibrations(calibrations=calibrations)
+    return Scene(plan=plan, models=(config.shape(NAME),), settings=Settings(slo_s=_SLO_S), calibrations=known_times)
 
 
 def made_trace(scene: Scene, seconds: float) -> tuple[Trace, Blocks]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from geotrain.errors import GeotrainError
-from geotrain.serving.contract import Broken, Piece
+from geotrain.serving.contract import Broken, Piece, rounded
 from geotrain.serving.decoding import Decoder
 from geotrain.serving.early import Early
 from geotrain.serving.messages import DecodeStart, Error, FirstToken, Kv, Message, Token, Tokens
@@ -40,7 +40,8 @@ class Decoding:
     @property
     def held_tokens(self) -> int:
         """For whose keys and values memory is taken, or will be."""
-        return self._decoder.reserved_tokens
+        starting = sum(rounded(len(prompt) + message.sampling.max_tokens) for message, prompt in self._starting)
+        return self._decoder.reserved_tokens + starting
 
     def start(self, message: DecodeStart, prompt: Sequence[int]) -> None:
         """Keep room for a request."""

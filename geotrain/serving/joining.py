@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -52,6 +53,7 @@ class Listener:
         self._me, self._serve, self._limits = me, serve, limits or Limits()
         self._peers: set[asyncio.Task[Any]] = set()
         self._server: asyncio.Server | None = None
+        self._file: os.stat_result | None = None
         self.address = ""
         """Where it listens, with the port that it got."""
 
@@ -64,7 +66,7 @@ class Listener:
                 self._server = await asyncio.start_unix_server(
                     self._welcome, sock=_bind(Path(address.removeprefix(_UNIX))), **options
                 )
-                self.address = address
+                self.address, self._file = address, os.stat(address.removeprefix(_UNIX))
             else:
                 host, port = _split(address)
                 self._server = await asyncio.start_server(self._welcome, host, port, ssl=secured, **options)
@@ -80,7 +82,8 @@ class Listener:
         for peer in self._peers:
             peer.cancel()
         await asyncio.gather(*self._peers, return_exceptions=True)
-        _leave(self.address)
+        if self._file is not None:
+            _leave(Path(self.address.removeprefix(_UNIX)), self._file)
 
     def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = asyncio.create_task(self._let_in(Wire(reader, writer, self._limits)))
@@ -132,6 +135,8 @@ def _bind(path: Path) -> socket.socket:
     return sock
 
 
-def _leave(address: str) -> None:
-    if address.startswith(_UNIX):
-        Path(address.removeprefix(_UNIX)).unlink(missing_ok=True)
+def _leave(path: Path, mine: os.stat_result) -> None:
+    """Unless another one listens there by now."""
+    with suppress(FileNotFoundError):
+        if os.path.samestat(path.stat(), mine):
+            path.unlink()

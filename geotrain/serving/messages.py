@@ -184,6 +184,8 @@ class Step(_Strict):
     """That ended in the step before."""
     complete: bool = False
     """Whether these are all."""
+    first: bool = False
+    """Whether it is the first of this training process that the worker has seen."""
 
 
 class Windows(_Strict):

@@ -170,11 +170,12 @@ class Prefilling:
         record = self._gate.record
         now_s, trains = time.monotonic(), record is not None and record.state is State.RUNNING
         if record is not None and trains and (record.born_s, record.step) != self._step:
+            first = self._step is None or self._step[0] != record.born_s
             self._step = record.born_s, record.step
             past, complete = self._gate.take_past()
             windows = tuple(Window(mark=one.mark, start_s=one.start_s, end_s=one.end_s) for one in past)
             step = Step(number=record.step, begin_s=record.begin_s, length_s=record.length_s, windows=windows)
-            self._send(None, step.model_copy(update={"complete": complete}), b"")
+            self._send(None, step.model_copy(update={"complete": complete, "first": first}), b"")
         if trains != self._trains or now_s - self._told_s > _TELL_S:
             self._trains, self._told_s = trains, now_s
             gate = self._gate

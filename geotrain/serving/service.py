@@ -112,6 +112,8 @@ class Service:
         self._hopeless: str | None = None
         """Who has ended for reasons that will not change."""
         self._changed = asyncio.Event()
+        self._asked: dict[str, Measure] = {}
+        """Who is to measure: asked again if another process takes its place."""
         self._measured: dict[str, tuple[float, ...]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -181,8 +183,10 @@ class Service:
         name = next(self._site.names[slot] for slot in self._layers if self._site.slots[slot].gpu == gpu)
         most = self._site.model.sequence or 0
         points = tuple(point for point in _POINTS if sum(point) <= most) or ((1, 0),)
-        self.desk.send(name, Measure(points=points))
+        self._asked[name] = Measure(points=points)
+        self.desk.send(name, self._asked[name])
         await self._until(lambda: name in self._measured, lambda: f"{name}, which measures how long prefill takes")
+        del self._asked[name]
         layers = self._site.model.layers
         found = fit(points, [max(1e-9, unit_s) * layers for unit_s in self._measured[name]])
         self._say(f"prefill on {gpu}: {found.time.seconds(points[-1][0]) * 1e3:.1f} ms for {points[-1][0]} tokens")
@@ -205,6 +209,8 @@ class Service:
             case Ready() as message:
                 self._ready.add(name)
                 self.engine.joined(name, message.address, room_tokens=message.room_tokens)
+                if name in self._asked:
+                    self.desk.send(name, self._asked[name])
             case Measured() as message:
                 self._measured[name] = message.unit_s
             case _:

@@ -36,7 +36,7 @@ class Steps:
         if step.begin_s <= self._begin_s:
             return None
         self._learn()
-        goes_on = self._number is not None and step.number == self._number + 1
+        goes_on = not step.first and self._number is not None and step.number == self._number + 1
         self._before_s = self._begin_s if goes_on else np.nan
         self._number, self._begin_s = step.number, step.begin_s
         self._told = {slot: step}

@@ -18,7 +18,7 @@ from geotrain.plan import Plan
 from tests.serving import live
 from tests.training.launch.runs import alive
 
-DEADLINE_S = 50.0
+DEADLINE_S = 100.0
 
 
 def until(true: Callable[[], object]) -> None:

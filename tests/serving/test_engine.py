@@ -13,7 +13,7 @@ from geotrain.errors import InputError
 from geotrain.prefill.controller import Controller
 from geotrain.prefill.predictor import PrefillTime
 from geotrain.prefill.settings import Settings
-from geotrain.serving.contract import Broken, Busy, Piece
+from geotrain.serving.contract import Broken, Busy, Finish, Piece
 from geotrain.serving.desk import Desk
 from geotrain.serving.engine import LiveEngine
 from geotrain.serving.journal import Journal
@@ -124,7 +124,7 @@ class World:
                 self.join(names[number % len(names)])
             case "token" | "last token" | "error" if waiting:
                 request = waiting[number % len(waiting)]
-                finish = "stop" if what == "last token" else None
+                finish: Finish | None = "stop" if what == "last token" else None
                 if what != "token":
                     self.processes.decoding[DECODER].discard(request)
                 said = Tokens(tokens=(Token(request=request, text="a", token=1, finish=finish),))

@@ -12,9 +12,12 @@ import pytest
 
 from geotrain.prefill.predictor import PrefillTime
 from geotrain.serving.contract import Broken, Busy, Prompt
+from geotrain.serving.joining import Listener, connect
 from geotrain.serving.service import DECODER, Service
+from geotrain.serving.wire import Party, Wire
 from tests.serving import live
 from tests.serving.prefilling import prompt as ids_of
+from tests.training.launch.runs import alive
 
 SLOW = PrefillTime(fixed_s=0.8)
 DEADLINE_S = 40.0
@@ -49,6 +52,11 @@ def strike(made: Service, name: str, number: int) -> int:
     assert pid is not None
     os.kill(pid, number)
     return pid
+
+
+def parent(pid: int | None) -> int:
+    """Of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def bookings(directory: Path, slot: str) -> set[int]:
@@ -122,6 +130,37 @@ def test_clients_leave_at_any_moment(tmp_path: Path):
             assert await ending(made, live.prompt(ids_of(40), name="last")) == expected
 
     asyncio.run(story())
+
+
+def test_the_process_that_all_are_forked_from_is_killed(tmp_path: Path):
+    async def story() -> None:
+        async with live.running(tmp_path, degree=2) as made:
+            expected = await ending(made, live.prompt(ids_of(40)))
+            before = {name: made.staff.pid(name) for name in made.desk.held_tokens}
+            os.kill(parent(before["east-0"]), signal.SIGKILL)
+            await until(lambda: not any(alive(pid) for pid in before.values()))
+            await until(lambda: made.engine.ready() is None and len(made.desk.held_tokens) == 5)
+            assert await ending(made, live.prompt(ids_of(40), name="again")) == expected
+            await nothing_kept(made)
+
+    asyncio.run(story())
+
+
+def test_who_is_replaced_leaves_the_place_to_the_next(tmp_path: Path):
+    me, address = Party(role="worker", name="east-0", secret="s"), f"unix:{tmp_path / 'east-0.sock'}"
+
+    async def serve(wire: Wire) -> None: ...
+
+    async def story() -> None:
+        old, new = Listener(me, serve), Listener(me, serve)
+        await old.open(address)
+        await new.open(address)
+        await old.close()
+        (await connect(address, me)).abort()
+        await new.close()
+
+    asyncio.run(story())
+    assert not any(tmp_path.iterdir())
 
 
 def test_keys_and_values_that_do_not_come_are_given_up(tmp_path: Path):

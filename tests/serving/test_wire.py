@@ -345,7 +345,7 @@ def test_who_says_nothing_or_stops_within_a_frame_is_not_waited_for(tmp_path: Pa
             writer.close()
         reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
         writer.write(GREETING)
-        await reader.readuntil(b'"now_s":0.0}')
+        await reader.readuntil(b'"held_tokens":0}')
         writer.write(frame(encode(KV), b"12345678")[:-1])
         assert await _read(reader) == b""
         writer.close()
