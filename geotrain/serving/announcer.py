@@ -26,7 +26,7 @@ class Announcer:
         self._state = State.STARTING
         self._pid, self._born_s = os.getpid(), now_s
         self._number = self._step = self._mark = self._num_windows = self._num_past = 0
-        self._begin_s = self._length_s = self._idle_s = 0.0
+        self._begin_s = self._length_s = self._idle_s = self._lead_s = 0.0
         self._is_open = False
         self._start_s = self._end_s = self._over_s = now_s
         with ExitStack() as undone:
@@ -54,12 +54,12 @@ class Announcer:
         self._write(begin_s)
         self._wake()
 
-    def idle(self, mark: int, now_s: float, end_s: float) -> None:
+    def idle(self, mark: int, now_s: float, end_s: float, lead_s: float) -> None:
         """A window begins, or what comes behind it is foreseen anew."""
         if not self._is_open:
             self._is_open, self._start_s = True, now_s
             self._num_windows += 1
-        self._mark, self._end_s = mark, end_s
+        self._mark, self._end_s, self._lead_s = mark, end_s, lead_s
         self._write(now_s)
         self._wake()
 
@@ -67,7 +67,9 @@ class Announcer:
         """It is over."""
         self._is_open, self._over_s = False, now_s
         self._idle_s += now_s - self._start_s
-        self._past.append(Past(self._mark, self._start_s, now_s, self._end_s))
+        # Nobody was promised more than the lead while what was waited for had not set out.
+        expected_s = min(self._end_s, now_s + self._lead_s) if self._lead_s else self._end_s
+        self._past.append(Past(self._mark, self._start_s, now_s, expected_s))
         self._num_past += 1
         self._write(now_s)
 
@@ -94,6 +96,7 @@ class Announcer:
             self._mark,
             self._start_s,
             self._end_s,
+            self._lead_s,
             self._over_s,
             now_s,
             self._num_windows,

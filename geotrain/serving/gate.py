@@ -59,7 +59,9 @@ class Gate:
         self._learn(record)
         now_s = time.monotonic()
         if record.is_open:
-            return math.inf if now_s - max(record.start_s, record.end_s) > self._silent_s else record.end_s
+            if now_s - max(record.start_s, record.end_s) > self._silent_s:
+                return math.inf
+            return max(record.end_s, now_s + record.lead_s) if record.lead_s else record.end_s
         patience_s = max(self._silent_s, _OVERDUE_STEPS * record.length_s)
         return math.inf if now_s - record.changed_s > patience_s else -math.inf
 

@@ -26,7 +26,7 @@ VERSION = 1
 NUM_PAST = 16
 """Windows that are over, of which a record tells."""
 _MAGIC = b"geoW"
-_HEAD = struct.Struct("<4sHBBQQdqddqddddQQd")
+_HEAD = struct.Struct("<4sHBBQQdqddqdddddQQd")
 _PAST = struct.Struct("<qddd")
 _BODY_BYTES = _HEAD.size + NUM_PAST * _PAST.size
 _NUMBER, _NUMBER_AT = struct.Struct("<Q"), 8
@@ -79,6 +79,8 @@ class Record(NamedTuple):
     """Of the last window."""
     end_s: float
     """When that should end, or should have ended."""
+    lead_s: float
+    """Above 0: what it waits for has not set out, and when it does the slot will be idle for so long at least."""
     over_s: float
     """When the slot went on the last time."""
     changed_s: float

@@ -45,6 +45,9 @@ class Post(Protocol[Parcel]):
     def has(self, step: int, backward: bool, stage: int, microbatch: int) -> bool:
         """Whether `receive` need not wait."""
 
+    def notice(self, step: int, backward: bool, stage: int, microbatch: int) -> float | None:
+        """Waits, with a deadline, until it has begun to arrive, and says since when it has; None if nobody can tell."""
+
     def receive(self, step: int, backward: bool, stage: int, microbatch: int) -> Parcel:
         """Waits, with a deadline."""
 
@@ -88,6 +91,9 @@ class Executor(Generic[Parcel]):
             if need is not None:
                 if not self._post.has(step, *need):
                     idling.wait(mark)
+                    coming_s = self._post.notice(step, *need)
+                    if coming_s is not None:
+                        idling.foresee(mark, coming_s)
                 given = self._post.receive(step, *need)
             start_s = time.monotonic()
             idling.reach(mark, start_s)

@@ -23,8 +23,11 @@ class Listener(Protocol):
     def step(self, number: int, begin_s: float, length_s: float) -> None:
         """A step has begun, and should last so long."""
 
-    def idle(self, mark: int, now_s: float, end_s: float) -> None:
-        """The slot waits for that mark, until `end_s` if things come as they should; said again when more is known."""
+    def idle(self, mark: int, now_s: float, end_s: float, lead_s: float) -> None:
+        """The slot waits for that mark, until `end_s` if things come as they should; said again when more is known.
+
+        `lead_s` above 0: that is still to come, and then the slot will be idle for so long at least.
+        """
 
     def busy(self, now_s: float) -> None:
         """It goes on."""
@@ -39,7 +42,7 @@ class Nobody:
     def step(self, number: int, begin_s: float, length_s: float) -> None:
         """So what."""
 
-    def idle(self, mark: int, now_s: float, end_s: float) -> None:
+    def idle(self, mark: int, now_s: float, end_s: float, lead_s: float) -> None:
         """So what."""
 
     def busy(self, now_s: float) -> None:
@@ -63,6 +66,9 @@ class Idling:
         self._reached_s: list[float] = []
         self._begin_s = self._late_s = 0.0
         self._waits = self._goes_on = False
+        self._coming_s: float | None = None
+        self._leads_s: dict[int, deque[float]] = {}
+        """By mark, from when what is waited for began to arrive to when it was there, in the last steps."""
 
     def begin(self, step: int, now_s: float) -> None:
         """The next step begins; the slot may wait already."""
@@ -82,8 +88,18 @@ class Idling:
         end_s = self._begin_s + self._late_s + self._expected_s[mark]
         if mark == self.next:
             end_s += self._expected_s[0]
-        self._waits = True
-        self._listener.idle(mark, time.monotonic(), end_s)
+        self._waits, self._coming_s = True, None
+        self._listener.idle(mark, time.monotonic(), end_s, self._lead_s(mark))
+
+    def foresee(self, mark: int, coming_s: float) -> None:
+        """What the mark waits for has begun to arrive."""
+        self._coming_s = coming_s
+        if lead_s := self._lead_s(mark):
+            self._listener.idle(mark, time.monotonic(), coming_s + lead_s, 0.0)
+
+    def _lead_s(self, mark: int) -> float:
+        """The least of late; 0 if it is not known."""
+        return min(self._leads_s.get(mark, ()), default=0.0)
 
     def reach(self, mark: int, now_s: float) -> None:
         """The mark has come; if it was waited for, what follows will be as late as it is."""
@@ -91,6 +107,8 @@ class Idling:
         if self._waits:
             self._late_s = self._reached_s[mark] - self._expected_s[mark]
             self._waits = False
+            if self._coming_s is not None:
+                self._leads_s.setdefault(mark, deque(maxlen=_STEPS)).append(now_s - self._coming_s)
             self._listener.busy(now_s)
 
     def pause(self) -> None:

@@ -30,6 +30,7 @@ class WanLine:
             threading.Thread(target=target, name=f"parcels {name} {channel.peer}", daemon=True)
             for name, target in (("from", self._receive), ("to", self._send))
         ]
+        channel.foretell(lambda header: mailbox.coming(_key(header)))
         for thread in self._threads:
             thread.start()
 
@@ -101,12 +102,14 @@ class WanLine:
             while not self._closed:
                 with suppress(DeadlineError):
                     message = self._channel.receive(deadline_s=_TICK_S)
-                    header = message.header
-                    key = Key(header.step, bool(header.direction), header.stage, header.microbatch)
-                    self._mailbox.put(key, self._kind.read(message.data))
+                    self._mailbox.put(_key(message.header), self._kind.read(message.data))
         except Exception as error:
             if not self._closed or not isinstance(error, TransportError):
                 self._mailbox.fail(error)
+
+
+def _key(header: Header) -> Key:
+    return Key(header.step, bool(header.direction), header.stage, header.microbatch)
 
 
 class GlooLine:

@@ -52,6 +52,7 @@ class Mailbox:
 
     def __init__(self, on_arrival: Callable[[Key, float], None] = lambda key, at_s: None) -> None:
         self._parcels: dict[Key, tuple[torch.Tensor, Callable[[], object] | None]] = {}
+        self._coming_s: dict[Key, float] = {}
         self._changed = threading.Condition()
         self._error: Exception | None = None
         self._on_arrival = on_arrival
@@ -63,7 +64,20 @@ class Mailbox:
             if key in self._parcels:
                 self._error = RunError(f"{key} came twice")
             self._parcels[key] = parcel, landed
+            self._coming_s.pop(key, None)
             self._changed.notify_all()
+
+    def coming(self, key: Key) -> None:
+        """A parcel has begun to arrive."""
+        with self._changed:
+            self._coming_s[key] = time.monotonic()
+            self._changed.notify_all()
+
+    def notice(self, key: Key, *, deadline_s: float) -> float | None:
+        """Wait until it is coming, and since when it is; None if it is there already, or nobody says."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.has(key) or key in self._coming_s, deadline_s)
+            return self._coming_s.get(key)
 
     def fail(self, error: Exception) -> None:
         """Nothing more will come by one of the ways."""
@@ -140,6 +154,12 @@ class Routes:
     def has(self, step: int, backward: bool, stage: int, microbatch: int) -> bool:
         """Whether it is there."""
         return self._mailbox.has(Key(step, backward, stage, microbatch))
+
+    def notice(self, step: int, backward: bool, stage: int, microbatch: int) -> float | None:
+        """Wait until it has begun to arrive."""
+        if self._shared is not None:
+            return None
+        return self._mailbox.notice(Key(step, backward, stage, microbatch), deadline_s=self._deadline_s)
 
     def receive(self, step: int, backward: bool, stage: int, microbatch: int) -> torch.Tensor:
         """Wait for it."""

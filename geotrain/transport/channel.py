@@ -1,6 +1,7 @@
 """A channel over TCP, as an application uses it. Opened by `connect` on one side and by a `Listener` on the other."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -67,6 +68,11 @@ class TcpChannel:
             end = outbox.next_number if number is None else number + 1
             what = f"buffer {outbox.first_unacknowledged} not acknowledged"
             session.wait(session.progress, lambda: outbox.first_unacknowledged >= end, deadline_s, what)
+
+    def foretell(self, coming: Callable[[Header], None]) -> None:
+        """Have `coming` called when a buffer begins to arrive."""
+        with self._session.lock:
+            self._session.on_coming = coming
 
     def receive(self, *, deadline_s: float, into: memoryview | None = None) -> Message:
         """The next buffer, in order."""

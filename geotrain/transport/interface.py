@@ -1,5 +1,6 @@
 """The seam: a channel between two nodes, and what it promises. `TcpChannel` and `MemoryChannel` keep it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -47,6 +48,9 @@ class Channel(Protocol):
 
     def receive(self, *, deadline_s: float, into: memoryview | None = None) -> Message:
         """The next buffer. With `into` it is copied to the beginning of that, and the message's data is that part."""
+
+    def foretell(self, coming: Callable[[Header], None]) -> None:
+        """Have `coming` called when a buffer begins to arrive, on a thread that must not be held up."""
 
     def close(self, *, deadline_s: float = 5.0) -> None:
         """Flush as far as the deadline allows, tell the peer and end. Never raises; again is fine."""

@@ -13,6 +13,7 @@ from geotrain.transport.connection import Connection
 from geotrain.transport.counters import Counters
 from geotrain.transport.errors import ClosedError, DeadlineError, FrameError, PeerLostError, TransportError, plain
 from geotrain.transport.frame import Bye, Frame, Hello, Status
+from geotrain.transport.header import Header
 from geotrain.transport.inbox import Allocate, Limits
 from geotrain.transport.outbox import Piece
 from geotrain.transport.settings import Settings
@@ -30,6 +31,8 @@ class Session:
         self.peer = theirs.node
         self.name = mine.channel
         self.max_buffer_bytes = min(settings.max_buffer_bytes, theirs.max_buffer_bytes)
+        self.on_coming: Callable[[Header], None] = lambda header: None
+        """Told when a buffer begins to arrive; with the lock held."""
         self.on_target: Callable[[int], None] | None = None
         """Told how many connections there should be while there are fewer; with the lock held."""
         self.stripes = Stripes(
@@ -38,12 +41,13 @@ class Session:
                 window_bytes=settings.window_bytes,
                 max_buffer_bytes=settings.max_buffer_bytes,
                 chunk_bytes=settings.chunk_bytes,
-                allocate=allocate,
+                allocate=self._begin_buffer,
             ),
             send_window_bytes=min(settings.window_bytes, theirs.window_bytes),
             chunk_bytes=min(settings.chunk_bytes, theirs.max_chunk_bytes),
             min_chunk_bytes=settings.min_chunk_bytes,
         )
+        self._allocate = allocate
         self.lock = threading.Lock()
         self.room = threading.Condition(self.lock)
         self.arrival = threading.Condition(self.lock)
@@ -183,6 +187,10 @@ class Session:
             if outbox.first_unacknowledged > first:
                 self.progress.notify_all()
             return place
+
+    def _begin_buffer(self, header: Header, size_bytes: int) -> memoryview:
+        self.on_coming(header)
+        return self._allocate(header, size_bytes)
 
     def payload_arrived(self, connection: int) -> None:
         """A piece is complete."""

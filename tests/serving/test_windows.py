@@ -43,7 +43,7 @@ def both(directory: Path, **options: float) -> Iterator[tuple[Announcer, Gate]]:
 def opened(announcer: Announcer, length_s: float, *, step: int = 0) -> float:
     now_s = time.monotonic()
     announcer.step(step, now_s, 1.0)
-    announcer.idle(0, now_s, now_s + length_s)
+    announcer.idle(0, now_s, now_s + length_s, 0.0)
     return now_s
 
 
@@ -59,11 +59,23 @@ def test_a_unit_runs_if_it_ends_before_training_is_back(tmp_path: Path):
         assert not gate.wait(0.0, deadline_s=0.0)
 
 
+def test_what_has_not_set_out_cannot_arrive_at_once(tmp_path: Path):
+    with both(tmp_path, guard_s=0.001) as (announcer, gate):
+        now_s = time.monotonic()
+        announcer.step(0, now_s, 100.0)
+        announcer.idle(0, now_s, now_s, 20.0)
+        assert gate.open_for(10.0)
+        assert not gate.open_for(21.0)
+        announcer.idle(0, now_s, now_s + 5.0, 0.0)
+        assert gate.open_for(2.0)
+        assert not gate.open_for(10.0)
+
+
 def test_its_end_may_be_foreseen_anew(tmp_path: Path):
     with both(tmp_path) as (announcer, gate):
         now_s = opened(announcer, 0.0)
         assert not gate.open_for(1.0)
-        announcer.idle(0, now_s, now_s + 100.0)
+        announcer.idle(0, now_s, now_s + 100.0, 0.0)
         assert gate.open_for(1.0)
         assert gate.record is not None
         assert (gate.record.num_windows, gate.record.start_s) == (1, now_s)
@@ -89,9 +101,9 @@ def test_training_that_is_overdue_for_long_has_stopped(tmp_path: Path):
         assert gate.open_for(1e6)
         announcer.step(1, now_s - 100.0, 50.0)
         assert not gate.open_for(0.0)
-        announcer.idle(0, now_s - 100.0, now_s - 50.0)
+        announcer.idle(0, now_s - 100.0, now_s - 50.0, 0.0)
         assert not gate.open_for(0.0)
-        announcer.idle(0, now_s - 100.0, now_s - 70.0)
+        announcer.idle(0, now_s - 100.0, now_s - 70.0, 0.0)
         assert gate.open_for(1e6)
         announcer.busy(now_s)
         assert not gate.open_for(0.0)
@@ -100,7 +112,7 @@ def test_training_that_is_overdue_for_long_has_stopped(tmp_path: Path):
 def test_who_waits_is_woken(tmp_path: Path):
     with both(tmp_path) as (announcer, gate):
         announcer.step(0, time.monotonic(), 1.0)
-        training = threading.Timer(0.05, lambda: announcer.idle(0, time.monotonic(), time.monotonic() + 100.0))
+        training = threading.Timer(0.05, lambda: announcer.idle(0, time.monotonic(), time.monotonic() + 100.0, 0.0))
         training.start()
         assert gate.wait(1.0, deadline_s=20.0)
         training.join()
@@ -135,7 +147,7 @@ def test_windows_that_end_early_push_the_guard_also_while_nobody_looks(tmp_path:
         for step in range(10):
             for _ in range(NUM_PAST // 2):
                 now_s = time.monotonic()
-                announcer.idle(0, now_s, now_s + 0.25)
+                announcer.idle(0, now_s, now_s + 0.25, 0.0)
                 announcer.busy(now_s + 0.05)
             announcer.step(step, now_s, 1.0)
             if step % 2:
@@ -151,7 +163,7 @@ def _train(directory: Path, orders: Any) -> None:
         step += 1
         announcer.step(step, time.monotonic(), 1000.0)
         if order == "idle":
-            announcer.idle(0, time.monotonic(), time.monotonic() + 1000.0)
+            announcer.idle(0, time.monotonic(), time.monotonic() + 1000.0, 0.0)
         else:
             announcer.busy(time.monotonic())
     announcer.close()
@@ -206,7 +218,7 @@ def test_listeners_come_and_go_and_training_never_notices(tmp_path: Path):
                 listener.send_signal(stopped)
                 # More than fits into the pipe that nobody empties.
                 for _ in range(70_000 if stopped == signal.SIGSTOP else 100):
-                    announcer.idle(0, 0.0, 1.0)
+                    announcer.idle(0, 0.0, 1.0, 0.0)
                 listener.kill()
         now_s = opened(announcer, 100.0)
         with closing(Gate(tmp_path, NAME)) as gate:
@@ -303,7 +315,7 @@ RECORDS = st.builds(
     **{name: st.integers(0, 2**63 - 1) for name in ("number", "pid", "step", "mark", "num_windows", "num_past")},
     **{
         name: st.floats(allow_nan=False)
-        for name in ("born_s", "begin_s", "length_s", "start_s", "end_s", "over_s", "changed_s", "idle_s")
+        for name in ("born_s", "begin_s", "length_s", "start_s", "end_s", "lead_s", "over_s", "changed_s", "idle_s")
     },
     past=st.lists(
         st.builds(Past, st.integers(0, 2**62), *[st.floats(allow_nan=False)] * 3), min_size=NUM_PAST, max_size=NUM_PAST
@@ -365,8 +377,8 @@ def test_no_reader_ever_sees_a_torn_record(tmp_path: Path):
 
 def test_the_layout_is_fixed():
     past = (PAST,) * NUM_PAST
-    record = Record(State.RUNNING, True, 1, 2, 3.0, 4, 5.0, 6.0, 7, 8.0, 9.0, 10.0, 11.0, 12, 13, 14.0, past)
+    record = Record(State.RUNNING, True, 1, 2, 3.0, 4, 5.0, 6.0, 7, 8.0, 9.0, 10.0, 11.0, 12.0, 13, 14, 15.0, past)
     raw = pack(record)
     assert raw[:8] == b"geoW" + struct.pack("<H", 1) + b"\1\1"
-    assert struct.unpack("<QQdqddqddddQQd", raw[8:120]) == record[2:-1]
-    assert len(raw) == 120 + 32 * NUM_PAST + 4
+    assert struct.unpack("<QQdqddqdddddQQd", raw[8:128]) == record[2:-1]
+    assert len(raw) == 128 + 32 * NUM_PAST + 4

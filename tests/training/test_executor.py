@@ -78,6 +78,8 @@ class Shelf:
     def has(self, step: int, backward: bool, stage: int, microbatch: int) -> bool:
         return (step, backward, stage, microbatch) in self._parcels
 
+    def notice(self, step: int, backward: bool, stage: int, microbatch: int) -> None: ...
+
     def receive(self, step: int, backward: bool, stage: int, microbatch: int) -> str:
         key = step, backward, stage, microbatch
         with self._changed:
@@ -175,7 +177,7 @@ class Ear:
     def step(self, number: int, begin_s: float, length_s: float) -> None:
         self.steps.append(number)
 
-    def idle(self, mark: int, now_s: float, end_s: float) -> None:
+    def idle(self, mark: int, now_s: float, end_s: float, lead_s: float) -> None:
         if not self.is_open:
             self.windows.append([now_s, end_s])
         self.windows[-1][1] = end_s

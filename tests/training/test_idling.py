@@ -24,7 +24,7 @@ class Ear:
     def step(self, number: int, begin_s: float, length_s: float) -> None:
         self.told.append((f"step {number}", length_s))
 
-    def idle(self, mark: int, now_s: float, end_s: float) -> None:
+    def idle(self, mark: int, now_s: float, end_s: float, lead_s: float) -> None:
         self.told.append(("idle", end_s))
 
     def busy(self, now_s: float) -> None:
@@ -121,3 +121,16 @@ def test_whoever_does_not_wait_says_nothing():
         slot.reach(mark, 100.0 + cue.start_s)
     slot.pause()
     assert ear.told == [("step 0", 8.0)]
+
+
+def test_what_is_on_its_way_is_foreseen_by_how_long_it_took_of_late():
+    slot, ear = idling()
+    for step, lead_s in enumerate((0.25, 0.5)):
+        slot.begin(step, 100.0 * (step + 1))
+        slot.wait(0)
+        slot.foresee(0, 100.0 * (step + 1) + 2.0)
+        slot.reach(0, 100.0 * (step + 1) + 2.0 + lead_s)
+    slot.begin(2, 300.0)
+    slot.wait(0)
+    slot.foresee(0, 304.0)
+    assert ear.foreseen()[-1] == 304.25

@@ -4,6 +4,7 @@ Pure. Shards of several buffers may come in any order, by any path, and more tha
 memory is asked for.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,8 @@ class Gatherer:
         self.delivered = 0
         self.delivered_bytes = 0
         self.duplicates = 0
+        self.on_coming: Callable[[Header], None] = lambda header: None
+        """Told what a buffer is that will arrive."""
         self._pooling = pooling
         self._buffers: dict[int, _Buffer] = {}
         self._charged_bytes = 0
@@ -45,6 +48,7 @@ class Gatherer:
         if buffer is None or buffer.header is not None:
             raise FrameError(f"opens buffer {opening.number} twice")
         buffer.header = opening.header
+        self.on_coming(opening.header)
 
     def land(self, shard: Shard, data: memoryview) -> None:
         """A part of a buffer; one that is there already is dropped."""

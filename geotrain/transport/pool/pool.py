@@ -136,6 +136,11 @@ class Pool:
         place[:] = message.data
         return Message(header=message.header, data=place)
 
+    def foretell(self, coming: Callable[[Header], None]) -> None:
+        """Have `coming` called when a buffer has set out."""
+        with self._lock:
+            self._member.gatherer.on_coming = coming
+
     def close(self, *, deadline_s: float = 5.0) -> None:
         """Flush and pass on as far as the deadline allows, and end; the peers route around."""
         end_s = time.monotonic() + deadline_s
