@@ -2,13 +2,25 @@
 
 import sys
 
-from benchmarks import oracle, planner, pooled, prefill, published, simulator, testbed, training, transport, wan
+from benchmarks import (
+    oracle,
+    planner,
+    pooled,
+    prefill,
+    published,
+    serving,
+    simulator,
+    testbed,
+    training,
+    transport,
+    wan,
+)
 
 
 def main() -> None:
     """All benchmarks, in order."""
     missed = 0
-    for subject in (simulator, oracle, published, planner, prefill, testbed, transport, pooled, wan, training):
+    for subject in (simulator, oracle, published, planner, prefill, testbed, transport, pooled, wan, training, serving):
         for row in subject.run():
             target = ""
             if row.target is not None:

@@ -59,7 +59,7 @@ def live(
     check_writable(page)
     memory = _IN_MEMORY if _IN_MEMORY.is_dir() else None
     with ended_by_signals(), tempfile.TemporaryDirectory(prefix="geotrain-live-", dir=memory) as scratch:
-        found = _played(Path(scratch), seconds, lambda words: typer.echo(words, err=True))
+        found = played(Path(scratch), seconds, lambda words: typer.echo(words, err=True))
     write_text(page, live_html(found))
     if json:
         print_json(found.json())
@@ -71,7 +71,8 @@ def live(
     typer.echo(f"page: {page}  (open it in a browser)")
 
 
-def _played(scratch: Path, seconds: int, say: Say) -> Live:
+def played(scratch: Path, seconds: int, say: Say) -> Live:
+    """Training with serving beside it for about that long, and the same simulated."""
     import asyncio
 
     import numpy as np

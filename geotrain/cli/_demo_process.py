@@ -27,6 +27,11 @@ class Process:
             )
 
     @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._inner.pid
+
+    @property
     def running(self) -> bool:
         """Whether it has not ended."""
         return self._inner.poll() is None
