@@ -157,7 +157,8 @@ def format_flops(flops: float) -> str:
 def plural(number: int | float, word: str) -> str:
     """1 stage, 2 stages, 1.5 microbatches."""
     many = "" if number == 1 else "es" if word.endswith(("s", "ch")) else "s"
-    return f"{number:.16g} {word}{many}"
+    shown = str(number) if isinstance(number, int) else f"{number:.16g}"
+    return f"{shown} {word}{many}"
 
 
 def gigabytes(size_bytes: float) -> float:
