@@ -87,7 +87,7 @@ class Crowd:
                 await self._read(reader)
                 continue
             await reader.readexactly(int(_field(answer, "content-length")))
-            await asyncio.sleep(float(_field(answer, "retry-after")) * (0.5 + chance.random()))
+            await asyncio.sleep(min(float(_field(answer, "retry-after")), max(0.0, end_s - time.monotonic())))
         writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:

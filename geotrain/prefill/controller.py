@@ -148,6 +148,10 @@ class Controller:
         """The client is gone; True if the request was still waiting, False if it is booked or over."""
         return self._queue.remove(request_id) is not None and self._promised_s.pop(request_id, None) is not None
 
+    def capacity_rps(self, tokens: int) -> float:
+        """Prompts of that length that bubbles can take in a second, or a little if there are none now."""
+        return self._ledger.capacity_rps(self._only or next(iter(self._ledger.pools)), tokens)
+
     @property
     def waiting(self) -> int:
         """Requests let in and not yet booked."""

@@ -15,6 +15,7 @@ from geotrain.prefill.settings import Settings
 from geotrain.timeline import Floats
 
 _FOREVER_S = 1e15
+_LEAST_RPS = 0.1
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -90,6 +91,10 @@ class Ledger:
             return False
         dry = (self._frontier_s[pool.kind.slots] <= now_s).all(axis=1)
         return bool((dry & (pool.room != NOTHING)).any())
+
+    def capacity_rps(self, model: str, tokens: int) -> float:
+        """Prompts of that length in a second, on all slots that are there."""
+        return max(_LEAST_RPS, self.rate / self.pools[model][0].prompt(tokens, 0).total_s)
 
     def best(self, model: str, requests: tuple[Request, ...], now_s: float, *, dedicated: bool = False) -> Offer | None:
         """Where the requests, one or a batch, end soonest."""

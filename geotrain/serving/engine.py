@@ -38,6 +38,7 @@ from geotrain.serving.messages import (
 )
 from geotrain.serving.metrics import Metrics
 from geotrain.serving.model_card import ModelCard
+from geotrain.serving.outside import Outside
 from geotrain.serving.steps import Change, Steps
 from geotrain.serving.wire import Frame
 
@@ -106,6 +107,7 @@ class LiveEngine:
         self._timer: asyncio.TimerHandle | None = None
         self._told: dict[str, Windows] = {}
         self._change, self._filled = Change(), False
+        self._outside = Outside()
         self._said: deque[Token] = deque()
         """By the decoder, and not handed out yet."""
 
@@ -148,11 +150,12 @@ class LiveEngine:
 
     async def submit(self, prompt: Prompt) -> AsyncGenerator[Piece, None]:
         """As the contract has it."""
+        live = None
         try:
-            live = self._admit(prompt)
-        finally:
-            self._metrics.observe_admission(self._card.name, time.monotonic() - prompt.arrival_s)
-        try:
+            try:
+                live = self._admit(prompt)
+            finally:
+                self._metrics.observe_admission(self._card.name, time.monotonic() - prompt.arrival_s)
             while True:
                 piece = await live.pieces.get()
                 if isinstance(piece, Exception):
@@ -160,8 +163,13 @@ class LiveEngine:
                 yield piece
                 if piece.finish is not None:
                     return
+        except Busy as busy:
+            hoped_rps = 1.0 if self._controller is None else self._controller.capacity_rps(len(prompt.tokens))
+            retry_s = self._outside.turned_away(time.monotonic(), busy.retry_after_s, hoped_rps)
+            raise Busy(str(busy), retry_after_s=retry_s) from None
         finally:
-            self._leave(live)
+            if live is not None:
+                self._leave(live)
 
     def _admit(self, prompt: Prompt) -> _Live:
         if self._draining:
@@ -384,6 +392,7 @@ class LiveEngine:
         now_s = time.monotonic()
         if math.isnan(live.first_s):
             live.first_s = now_s
+            self._outside.taken(now_s)
             if not math.isnan(live.started_s):
                 self._metrics.observe_prefill(self._card.name, now_s - live.started_s)
             if live.booking is not None:

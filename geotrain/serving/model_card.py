@@ -47,11 +47,12 @@ class ModelCard:
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of a plain prompt, with what the tokenizer puts around a text, as transformers does."""
-        return tuple(self.tokenizer.encode(text).ids)
+        return tuple(self.tokenizer.encode_batch_fast([text])[0].ids)
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
         """The tokens of a conversation; the template has put in every special token."""
-        return tuple(self.tokenizer.encode(self.template.render(messages), add_special_tokens=False).ids)
+        text = self.template.render(messages)
+        return tuple(self.tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
 
 def _tokenizer(path: Path) -> tokenizers.Tokenizer:

@@ -42,6 +42,7 @@ from geotrain.transport import TransportError
 
 _S = TypeVar("_S", bound=Spec)
 HEARTBEAT_S = 1.0
+_NICE = 10
 
 
 def _plainly(be: Callable[[_S], None]) -> Callable[[_S], None]:
@@ -71,6 +72,8 @@ def be_worker(spec: WorkerSpec) -> None:
 def be_decoder(spec: DecoderSpec) -> None:
     """Be the decoder until serve hangs up."""
     _begin()
+    # Where cores are few, who decides about requests comes before who answers them.
+    os.nice(_NICE)
     tokenizer = Tokenizer.read(spec.model / "tokenizer.json")
     part = load_part(spec.model, device=spec.device)
     decoder = Decoder(part, tokenizer, limit_bytes=spec.limit_bytes, stop_ids={*part.config.stop_ids, tokenizer.end_id})
