@@ -1,0 +1,151 @@
+"""Fidelity: the emulated WAN and real processes against the simulator. Every byte is real, compute is emulated.
+
+Needs root or user namespaces; a RunError says so otherwise.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import yaml
+
+from geotrain import simulation
+from geotrain.cluster import Cluster
+from geotrain.errors import RunError
+from geotrain.layout import Layout
+from geotrain.plan import Plan, ScheduleName
+from geotrain.reproduction.finding import Finding, Source, Value, command, file_of, measured, name_of
+from geotrain.reproduction.settings import CONNECTIONS, SOURCE, WAN, way
+from geotrain.testbed import Testbed
+from geotrain.training.launch import Launch, Namespaces, Run, needed_testbed
+from geotrain.training.measured import gather
+from geotrain.units import RATE, parse
+from geotrain.wan.bench import Benchmark
+
+_MEGABIT = parse("1 Mbit/s", RATE)
+_DCS = ("east", "south", "west")
+
+
+def transfers(*, rtts_ms: Sequence[float], size_mb: float, repetitions: int) -> Iterator[Finding]:
+    """Transfers over the emulated WAN, one at a time, on one connection and on many, over round trips."""
+    for rtt_ms in rtts_ms:
+        sites = [{"name": name, "nodes": 1, "gpu": "a100-80gb"} for name in _DCS[:2]]
+        content = {"datacenters": sites, "wan": {"default": WAN | {"rtt": rtt_ms / 1e3}}}
+        cluster = Cluster.parse(content, source=SOURCE)
+        size_bytes = round(size_mb * 1e6)
+        bench = Benchmark(cluster, *_DCS[:2], size_bytes=size_bytes, count=repetitions, pairs=1, tell=lambda _: None)
+        file = f"rtt_ms-{rtt_ms:g}.yaml"
+        with bench.testbed() as bed:
+            for number, (words, connections) in enumerate(CONNECTIONS.items()):
+                seen = bench.own(bed, words, connections)
+                row: dict[str, Value] = {"rtt_ms": rtt_ms, "connections": words}
+                options = ("--between", "east,south", "--size", f"{size_mb:g} MB", "--count", repetitions)
+                source = Source(
+                    command=command("wan", "bench", file_of(file), *options, read=f".rows[{number}]"),
+                    files={file: cluster},
+                )
+                rates = tuple(size_bytes / time_s / _MEGABIT for time_s in seen.times_s)
+                over = tuple(time_s / seen.predicted_s for time_s in seen.times_s)
+                yield measured(rates, row=row, figure="rate", unit="Mbit/s", sources=(source,))
+                yield measured(over, row=row, figure="measured over simulated", unit="x", sources=(source,))
+
+
+def scaled_plan(schedule: ScheduleName, rtt_ms: float, *, microbatches: int, forward_s: float) -> Plan:
+    """GPT-A's proportions, with times stretched and bytes shrunk until two cores can play six nodes and the WAN."""
+    fabric = {"rate": "4 Gbit/s", "latency": "20 us"}
+    content = {
+        "cluster": {
+            "datacenters": [{"name": n, "nodes": 2, "gpu": "a100-80gb", "fabric": fabric} for n in _DCS],
+            "wan": {"default": {"rtt": rtt_ms / 1e3, "pair_cap": "24 Mbit/s", "tcp_window": "64 kB"}},
+        },
+        "job": {
+            "model": {"layers": 3, "hidden": 512, "heads": 8, "ffn": 1376, "vocab": 1000, "activation": "swiglu"},
+            "sequence": 512,
+            "microbatches": microbatches,
+            "precision": "fp32",
+            "recompute": True,
+            "profile": {
+                "stage": {
+                    "forward_s": forward_s,
+                    "backward_s": 2 * forward_s,
+                    "recompute_s": forward_s,
+                    "weight_grad_s": forward_s,
+                },
+                "boundary_bytes": 1_000_000,
+                "gradient_bytes": 0,
+                "optimizer_s": 0,
+            },
+        },
+        "stages": [{"dc": dc, "layers": 1} for dc in _DCS],
+        "pipelines_per_cell": 2,
+        "schedule": schedule,
+        "wan": {name: value for name, value in way(schedule).items() if name != "schedule"},
+    }
+    return Plan.parse(content, source=SOURCE)
+
+
+def steps(
+    *,
+    schedules: Sequence[ScheduleName],
+    rtts_ms: Sequence[float],
+    repetitions: int,
+    microbatches: int,
+    forward_s: float,
+) -> Iterator[Finding]:
+    """Steps of real runs over the emulated WAN against the simulated step, by schedule and round trip."""
+    for rtt_ms in rtts_ms:
+        plans = {name: scaled_plan(name, rtt_ms, microbatches=microbatches, forward_s=forward_s) for name in schedules}
+        with needed_testbed(Layout(plans[schedules[0]])) as bed:
+            for name, plan in plans.items():
+                predicted_s = simulation.rehearse(*simulation.run(plan))[1].step_time_s
+                times_s = step_times_s(plan, bed, steps=repetitions + 1)
+                row: dict[str, Value] = {"schedule": name, "rtt_ms": rtt_ms}
+                file = f"{name_of(row)}.yaml"
+                options = f"--on testbed --out RUN --max-restarts 0 -- --compute emulated --steps {repetitions + 1}"
+                launch = f"geotrain launch {file_of(file)} {options}"
+                sources = (
+                    Source(command=f"{launch} && geotrain compare-runs {file_of(file)} RUN --json", files={file: plan}),
+                )
+                over = tuple(time_s / predicted_s for time_s in times_s)
+                yield Finding(row=row, figure="simulated step", value=predicted_s, unit="s", sources=sources)
+                yield measured(tuple(times_s), row=row, figure="measured step", unit="s", sources=sources)
+                yield measured(over, row=row, figure="measured over simulated", unit="x", sources=sources)
+                error = tuple(abs(ratio - 1) for ratio in over)
+                yield measured(error, row=row, figure="error", sources=sources)
+
+
+def step_times_s(plan: Plan, bed: Testbed, *, steps: int) -> list[float]:
+    """Of every step but the first, which warms up."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "plan.yaml"
+        file.write_text(yaml.safe_dump(plan.dump()))
+        layout = Layout(plan)
+        launch = Launch(
+            plan_file=file,
+            layout=layout,
+            out=Path(directory) / "run",
+            max_restarts=0,
+            options=("--compute", "emulated", "--steps", str(steps)),
+        )
+        with Run(launch, Namespaces(layout, bed)) as started:
+            started.wait(deadline_s=600)
+        return [timeline.step_time_s for _, timeline in gather(launch.out).steady]
+
+
+def live_prefill(*, repetitions: int) -> Iterator[Finding]:
+    """Prefill in the bubbles of a real run against its simulation: what `geotrain demo live` says of itself."""
+    words = [sys.executable, "-m", "geotrain", "demo", "live", "--json"]
+    answers = []
+    for _ in range(repetitions):
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RunError(f"geotrain demo live failed: {(done.stderr.splitlines() or ['no word'])[-1]}")
+        answers.append(json.loads(done.stdout))
+    source = Source(command="geotrain demo live --json")
+    for figure, name in (("GPU utilization", "gpu_utilization_after"), ("TTFT p50", "ttft_p50_s")):
+        for way_of in ("simulated", "measured"):
+            samples = tuple(float(answer[way_of][name]) for answer in answers)
+            yield measured(samples, row={"prefill": way_of}, figure=figure, sources=(source,))
