@@ -26,7 +26,7 @@ def claimed(claim: Claim) -> str:
     """The claimed figure and what would confirm it."""
     value = number(claim.value, claim.unit)
     if claim.within is not None:
-        return f"{value} ± {claim.within:.0%}"
+        return f"{value}, ±{claim.within:.0%}"
     return f"{'at least' if claim.at_least else 'at most'} {value}"
 
 
@@ -42,12 +42,14 @@ def found(verdict: Verdict) -> str:
 def reproduction_table(outcomes: Sequence[Outcome]) -> RenderableType:
     """Every claim beside ours."""
     table = figure_table("Claimed and found")
-    for column in ("experiment", "claim", "claimed", "ours", "verdict", "trust"):
+    for column in ("claim", "claimed", "ours", "verdict", "trust"):
         table.add_column(column, justify="right" if column in ("claimed", "ours") else "left")
     for outcome in outcomes:
+        if outcome.verdicts:
+            table.add_row(Text(outcome.name, style="bold"))
         for verdict in outcome.verdicts:
             claim, word = verdict.claim, Text(verdict.word, style=_STYLES[verdict.word])
-            table.add_row(outcome.name, claim.says, claimed(claim), found(verdict), word, claim.trust)
+            table.add_row(f"  {claim.says}", claimed(claim), found(verdict), word, claim.trust)
     left_out = [Text(f"{one.name}: not measured: {one.missing}", style="yellow") for one in outcomes if one.missing]
     return Group(table, *left_out)
 

@@ -32,7 +32,9 @@ def text(value: str | float) -> str:
 
 
 def number(value: float, unit: str = "") -> str:
-    """A figure, with four digits at most."""
+    """A figure, with four digits at most; a share in percent."""
+    if unit == "%":
+        return f"{value:.3g}" if value == 0 else f"{value * 100:.3g}%"
     shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{shown}{unit}" if unit == "x" else f"{shown} {unit}".strip()
 

@@ -148,9 +148,9 @@ def utilization(*, models: Sequence[str], duration_s: float) -> Iterator[Finding
     for model in models:
         case = _Case(row={"stages": model}, plan=plan(STAGES[model]), duration_s=duration_s)
         wanted = {
-            "utilization, training alone": ("", ".gpu_utilization_before"),
-            "utilization with prefill": ("", ".gpu_utilization_after"),
-            "training slowdown, mean": ("", ".training_slowdown.mean"),
+            "utilization, training alone": ("%", ".gpu_utilization_before"),
+            "utilization with prefill": ("%", ".gpu_utilization_after"),
+            "training slowdown, mean": ("%", ".training_slowdown.mean"),
         }
         yield from case.figures(wanted, *case.play())
 
@@ -162,7 +162,7 @@ def first_token(*, models: Sequence[str], degrees: Sequence[int], duration_s: fl
         "TTFT p99": ("s", ".ttft_s.p99"),
         "TTFT p50 over dedicated GPUs": ("x", ".ttft_s.p50 / .dedicated.ttft_s.p50"),
         "TTFT p99 over dedicated GPUs": ("x", ".ttft_s.p99 / .dedicated.ttft_s.p99"),
-        "SLO attainment": ("", ".slo_attainment"),
+        "SLO attainment": ("%", ".slo_attainment"),
     }
     for model in models:
         for degree in degrees:
@@ -175,9 +175,9 @@ def first_token(*, models: Sequence[str], degrees: Sequence[int], duration_s: fl
 def slowdown(*, models: Sequence[str], jitters: Sequence[str], duration_s: float) -> Iterator[Finding]:
     """What saturating prefill costs training that does not go as planned."""
     wanted = {
-        "training slowdown, mean": ("", ".training_slowdown.mean"),
-        "training slowdown, p99": ("", ".training_slowdown.p99"),
-        "utilization with prefill": ("", ".gpu_utilization_after"),
+        "training slowdown, mean": ("%", ".training_slowdown.mean"),
+        "training slowdown, p99": ("%", ".training_slowdown.p99"),
+        "utilization with prefill": ("%", ".gpu_utilization_after"),
     }
     for model in models:
         for jitter in jitters:

@@ -44,7 +44,7 @@ class Step:
         """What every step is told by."""
         result = self.result
         yield self.found("step time", result.step_time_s, "s", ".step_time_s")
-        yield self.found("GPU utilization", result.gpu_utilization, "", ".gpu_utilization")
+        yield self.found("GPU utilization", result.gpu_utilization, "%", ".gpu_utilization")
         yield self.found("step over bound", result.step_over_bound, "x", ".step_over_bound")
 
     def speedup(self, other: "Step", figure: str) -> Finding:

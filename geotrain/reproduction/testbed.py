@@ -114,7 +114,7 @@ def steps(
                 yield measured(tuple(times_s), row=row, figure="measured step", unit="s", sources=sources)
                 yield measured(over, row=row, figure="measured over simulated", unit="x", sources=sources)
                 error = tuple(abs(ratio - 1) for ratio in over)
-                yield measured(error, row=row, figure="error", sources=sources)
+                yield measured(error, row=row, figure="error", unit="%", sources=sources)
 
 
 def step_times_s(plan: Plan, bed: Testbed, *, steps: int) -> list[float]:
