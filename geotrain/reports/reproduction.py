@@ -96,6 +96,11 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def where(chart: Chart) -> str:
+    """Which of the findings a chart shows, if not all."""
+    return "".join(f", {name} {text(value)}" for name, value in chart.where.items())
+
+
 def pivot(chart: Chart, findings: Sequence[Finding]) -> tuple[list[str], list[list[str]]]:
     """The chart as a table: headings and rows; empty where nothing was found."""
     lines = points(chart, findings)
@@ -164,9 +169,8 @@ def _section(outcome: Outcome) -> Iterator[str]:
     for chart in experiment.charts:
         headings, rows = pivot(chart, outcome.findings)
         if rows:
-            where = "".join(f", {name} {text(value)}" for name, value in chart.where.items())
             yield ""
-            yield f"{chart.figure}{where}:"
+            yield f"{chart.figure}{where(chart)}:"
             yield ""
             yield _row(headings)
             yield "|" + "---|" * len(headings)

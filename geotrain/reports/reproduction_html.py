@@ -5,18 +5,19 @@ from html import escape
 
 from geotrain.reports.html import page
 from geotrain.reports.html_sections import section, summary, table
-from geotrain.reports.reproduction import PARTS, TRUST, claimed, found, pivot
+from geotrain.reports.reproduction import PARTS, TRUST, claimed, found, pivot, where
 from geotrain.reports.reproduction_chart import number, reproduction_svg, text
 from geotrain.reports.words import Figure
-from geotrain.reproduction import Finding, Outcome, Verdict
+from geotrain.reproduction import Chart, Finding, Outcome, Verdict
 from geotrain.units import format_seconds
 
 _CSS = """
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); gap: 1rem; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(26rem, 100%), 1fr)); gap: 1rem; }
 .plot { width: 100%; height: auto; border: 1px solid var(--line); border-radius: 8px; }
 .guess { border-left: 3px solid var(--backward); padding-left: 0.6rem; margin: 0.3rem 0; }
 .holds { color: var(--optimizer); font-weight: 600; } .more, .less { color: var(--backward); font-weight: 600; }
 .not-measured { color: var(--quiet); }
+.claims td:nth-child(4), .claims td:nth-child(5) { white-space: nowrap; }
 code { font-size: 0.8rem; overflow-wrap: anywhere; } details { margin: 0.8rem 0; } summary { cursor: pointer; }
 .claims td, .claims th, .numbers td, .numbers th { text-align: left; vertical-align: top; }
 """
@@ -46,8 +47,12 @@ def reproduction_html(outcomes: Sequence[Outcome]) -> str:
 
 def _heading(verdicts: Sequence[Verdict]) -> str:
     said = []
-    for words, ours in (("published figures", False), ("aims of our own", True)):
-        those = [verdict for verdict in verdicts if (verdict.claim.trust == "none") is ours]
+    for words, trusts in (
+        ("published figures", ("page",)),
+        ("remembered ones", ("memory", "derived")),
+        ("aims of our own", ("none",)),
+    ):
+        those = [verdict for verdict in verdicts if verdict.claim.trust in trusts]
         said += [f"{sum(one.word == 'holds' for one in those)} of {len(those)} {words}"] if those else []
     return f"{', '.join(said)} hold" if said else "Experiments without claims"
 
@@ -110,14 +115,19 @@ def _experiment(outcome: Outcome) -> str:
         parts.append(f'<p class="less">Not measured: {escape(outcome.missing)}</p>')
     plots = [reproduction_svg(chart, outcome.findings) for chart in experiment.charts]
     parts.append(f'<div class="plots">{"".join(plots)}</div>')
-    for chart in experiment.charts:
-        headings, rows = pivot(chart, outcome.findings)
-        if rows:
-            parts.append(
-                f"<details><summary>{escape(chart.figure)}, as a table</summary>{table(headings, rows)}</details>"
-            )
+    parts += [_as_table(chart, outcome.findings) for chart in experiment.charts]
     parts.append(_numbers(outcome))
     return f'<section id="e-{escape(outcome.name)}"><h3>{escape(experiment.title)}</h3>{"".join(parts)}</section>'
+
+
+def _as_table(chart: Chart, findings: Sequence[Finding]) -> str:
+    """Open where the chart shows only the numbers of its words."""
+    headings, rows = pivot(chart, findings)
+    if not rows:
+        return ""
+    shown = " open" if rows[0][0].startswith("1. ") else ""
+    words = f"{chart.figure}{where(chart)}, as a table"
+    return f"<details{shown}><summary>{escape(words)}</summary>{table(headings, rows)}</details>"
 
 
 def _numbers(outcome: Outcome) -> str:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -135,17 +136,40 @@ def step_times_s(plan: Plan, bed: Testbed, *, steps: int) -> list[float]:
         return [timeline.step_time_s for _, timeline in gather(launch.out).steady]
 
 
-def live_prefill(*, repetitions: int) -> Iterator[Finding]:
-    """Prefill in the bubbles of a real run against its simulation: what `geotrain demo live` says of itself."""
-    words = [sys.executable, "-m", "geotrain", "demo", "live", "--json"]
-    answers = []
-    for _ in range(repetitions):
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RunError(f"geotrain demo live failed: {(done.stderr.splitlines() or ['no word'])[-1]}")
-        answers.append(json.loads(done.stdout))
-    source = Source(command="geotrain demo live --json")
-    for figure, name in (("GPU utilization", "gpu_utilization_after"), ("TTFT p50", "ttft_p50_s")):
-        for way_of in ("simulated", "measured"):
-            samples = tuple(float(answer[way_of][name]) for answer in answers)
-            yield measured(samples, row={"prefill": way_of}, figure=figure, sources=(source,))
+def live_prefill(*, repetitions: int, seconds: int) -> Iterator[Finding]:
+    """Prefill in the bubbles of a real run, beside the simulation of the same plan and requests."""
+    words = ("demo", "live", "--seconds", str(seconds))
+    answers = [_live(words) for _ in range(repetitions)]
+    for figure, unit, path in (
+        ("utilization, training alone", "%", ("gpu_utilization_before",)),
+        ("utilization with prefill", "%", ("gpu_utilization_after",)),
+        ("TTFT p50", "s", ("ttft_s", "p50")),
+        ("training slowdown, mean", "%", ("training_slowdown", "mean")),
+    ):
+        for side in ("simulated", "measured"):
+            samples = tuple(_at(answer, side, *path) for answer in answers)
+            source = Source(command=command(*words, read="." + ".".join((side, *path))))
+            yield measured(samples, row={"prefill": side}, figure=figure, unit=unit, sources=(source,))
+    ratios = tuple(
+        _at(answer, "measured", "gpu_utilization_after") / _at(answer, "simulated", "gpu_utilization_after")
+        for answer in answers
+    )
+    read = ".measured.gpu_utilization_after / .simulated.gpu_utilization_after"
+    source = Source(command=command(*words, read=read))
+    yield measured(ratios, row={}, figure="utilization, measured over simulated", unit="x", sources=(source,))
+
+
+def _live(words: Sequence[str]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as out:
+        command_line = [sys.executable, "-m", "geotrain", *words, "--out", out, "--json"]
+        done = subprocess.run(command_line, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunError(f"geotrain demo live failed: {(done.stderr.splitlines() or ['without a word'])[-1]}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _at(answer: Any, *path: str) -> float:
+    for name in path:
+        answer = answer[name]
+    return float(answer)
