@@ -1,6 +1,8 @@
 """What the planner says: more data centers, a smaller second one, what should cross, money against time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from geotrain.cluster import Cluster
 from geotrain.planner import Across, Answer, Ask, find_plan
@@ -12,62 +14,88 @@ from geotrain.workload import Job
 _ACROSS: dict[Across, str] = {"pipeline": "activations", "data": "gradients"}
 
 
-def _asked(cluster: Cluster, job: Job, across: Across, **row: Value) -> tuple[Answer, Source]:
-    answer = find_plan(cluster, job, Ask(across=across))
-    return answer, _source(cluster, job, row, ".tokens_per_s", "--across", across)
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """An answer of the planner, and where its figures can be had again."""
+
+    row: Mapping[str, Value]
+    cluster: Cluster
+    job: Job
+    across: Across
+
+    @cached_property
+    def answer(self) -> Answer:
+        return find_plan(self.cluster, self.job, Ask(across=self.across))
+
+    def source(self, read: str) -> Source:
+        return _source(self.cluster, self.job, self.row, read, "--across", self.across)
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.answer.best.result.tokens_per_s
 
 
-def _source(cluster: Cluster, job: Job, row: dict[str, Value], read: str, *options: str) -> Source:
+def _source(cluster: Cluster, job: Job, row: Mapping[str, Value], read: str, *options: str) -> Source:
     names = [f"{name_of(row)}-{what}.yaml" for what in ("cluster", "job")]
     said = command("plan", *map(file_of, names), *options, read=read)
     return Source(command=said, files=dict(zip(names, (cluster, job), strict=True)))
 
 
-def _relative(answers: Sequence[tuple[dict[str, Value], Answer, Source]]) -> Iterator[Finding]:
+def _relative(asked: Sequence[_Asked]) -> Iterator[Finding]:
     """Tokens per second over those of the first."""
-    _, first, origin = answers[0]
-    for row, answer, source in answers:
-        gain = answer.best.result.tokens_per_s / first.best.result.tokens_per_s
-        yield Finding(row=row, figure="tokens/s over the first", value=gain, unit="x", sources=(source, origin))
-        yield Finding(row=row, figure="GPUs in use", value=answer.best.result.plan.num_gpus, sources=(source,))
+    first, read = asked[0], ".tokens_per_s"
+    for one in asked:
+        gain, sources = one.tokens_per_s / first.tokens_per_s, (one.source(read), first.source(read))
+        yield Finding(row=one.row, figure="tokens/s over the first", value=gain, unit="x", sources=sources)
+        gpus = one.answer.best.result.plan.num_gpus
+        yield Finding(row=one.row, figure="GPUs in use", value=gpus, sources=(one.source(".gpus"),))
 
 
 def datacenters(*, gpus: int, counts: Sequence[int], microbatches: int) -> Iterator[Finding]:
     """One data center of so many GPUs, then more."""
-    answers = []
-    for across, words in _ACROSS.items():
-        for number in counts:
-            row: dict[str, Value] = {"data centers": number, "crossing": words}
-            answers.append((row, *_asked(large_cluster([gpus] * number), large_job(microbatches), across, **row)))
-    yield from _relative(answers)
+    job = large_job(microbatches)
+    yield from _relative(
+        [
+            _Asked(row={"data centers": n, "crossing": words}, cluster=large_cluster([gpus] * n), job=job, across=way)
+            for way, words in _ACROSS.items()
+            for n in counts
+        ]
+    )
 
 
 def fractions(*, gpus: int, shares: Sequence[float], microbatches: int) -> Iterator[Finding]:
     """A second data center that is a fraction of the first."""
-    answers = []
-    for across, words in _ACROSS.items():
-        for share in shares:
-            row: dict[str, Value] = {"second over first": share, "crossing": words}
-            cluster = large_cluster([gpus, int(gpus * share)])
-            answers.append((row, *_asked(cluster, large_job(microbatches), across, **row)))
-    yield from _relative(answers)
+    job = large_job(microbatches)
+    yield from _relative(
+        [
+            _Asked(
+                row={"second over first": share, "crossing": words},
+                cluster=large_cluster([gpus, int(gpus * share)]),
+                job=job,
+                across=way,
+            )
+            for way, words in _ACROSS.items()
+            for share in shares
+        ]
+    )
 
 
 def across(*, gpus: int, gradient_gb: Sequence[float], microbatches: int) -> Iterator[Finding]:
     """Two data centers, ever larger gradients: activations or gradients over the WAN."""
+    cluster = large_cluster([gpus] * 2)
     for size_gb in gradient_gb:
-        both = {}
         job = large_job(microbatches, gradient_bytes=size_gb * 1e9)
-        for way, words in _ACROSS.items():
-            row: dict[str, Value] = {"gradient GB per stage": size_gb, "crossing": words}
-            both[words] = _asked(large_cluster([gpus] * 2), job, way, **row)
-        (pipelines, one), (data, two) = both["activations"], both["gradients"]
+        row: dict[str, Value] = {"gradient GB per stage": size_gb}
+        pipelines, data = (
+            _Asked(row=row | {"crossing": words}, cluster=cluster, job=job, across=way)
+            for way, words in _ACROSS.items()
+        )
         yield Finding(
-            row={"gradient GB per stage": size_gb},
+            row=row,
             figure="activations over gradients, tokens/s",
-            value=pipelines.best.result.tokens_per_s / data.best.result.tokens_per_s,
+            value=pipelines.tokens_per_s / data.tokens_per_s,
             unit="x",
-            sources=(one, two),
+            sources=(pipelines.source(".tokens_per_s"), data.source(".tokens_per_s")),
         )
 
 

@@ -85,7 +85,9 @@ def large_cluster(nodes: Sequence[int], price_per_gpu_hour: Sequence[float] | No
 
 def large_job(microbatches: int, *, c: float = 2.0, gradient_bytes: float | None = None) -> Job:
     """60 layers, each a stage; a transfer takes twice as long as a forward unless `c` says otherwise."""
-    profile: dict[str, Any] = {"stage": stage_profile(forward_s(c)), "boundary_bytes": BOUNDARY_BYTES}
+    forward = forward_s(c)
+    times = {"forward_s": forward, "recompute_s": forward, "backward_s": 2 * forward}
+    profile: dict[str, Any] = {"stage": times, "boundary_bytes": BOUNDARY_BYTES}
     if gradient_bytes is not None:
         profile["gradient_bytes"] = gradient_bytes
     model = {"layers": 60, "hidden": 4096, "heads": 32, "vocab": 50257}
