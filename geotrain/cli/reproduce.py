@@ -10,7 +10,7 @@ import typer
 from geotrain.cli._output import JsonOption, check_writable, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from geotrain.reproduction import Outcome
 
@@ -92,12 +92,22 @@ def _played(names: Sequence[str], out: Path, *, quick: bool, fresh: bool) -> lis
 
     outcomes = []
     for number, name in enumerate(names, start=1):
-        typer.echo(f"[{number}/{len(names)}] {name} ... ", err=True, nl=False)
-        outcome = play(name, out, quick=quick, fresh=fresh)
+        told = f"[{number}/{len(names)}] {name} ... "
+        typer.echo(told, err=True, nl=False)
+        outcome = play(name, out, quick=quick, fresh=fresh, watch=_counter(told))
         said = f"not measured: {outcome.missing}" if outcome.missing else format_seconds(outcome.took_s)
         typer.echo(f"{len(outcome.findings)} numbers, {said}{' (kept)' * outcome.kept}", err=True)
         outcomes.append(outcome)
     return outcomes
+
+
+def _counter(told: str) -> Callable[[int], None]:
+    """Counts numbers behind the words, on a terminal."""
+    import sys
+
+    if not sys.stderr.isatty():
+        return lambda _: None
+    return lambda number: typer.echo(f"\r{told}{number} numbers\r{told}", err=True, nl=False)
 
 
 def _show(what: object) -> None:

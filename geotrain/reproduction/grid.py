@@ -6,11 +6,12 @@ schedule opens as many connections as help.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
+from statistics import median
 from typing import Any
 
 from geotrain.errors import InputError
 from geotrain.plan import Plan, ScheduleName
-from geotrain.reproduction.finding import Finding
+from geotrain.reproduction.finding import Finding, Source
 from geotrain.reproduction.schedules import Step
 from geotrain.reproduction.settings import SOURCE
 
@@ -83,6 +84,7 @@ def plan_of(setting: Setting, schedule: ScheduleName) -> Plan:
 
 def grid(*, number: int) -> Iterator[Finding]:
     """`auto` at so many settings: over its bound, and how many times as fast as each schedule that fits."""
+    gains: dict[str, list[float]] = {}
     for setting in islice(settings(), number):
         auto = Step.of(plan_of(setting, "auto"), **setting, schedule="auto")
         yield auto.found("step over bound", auto.result.step_over_bound, "x", ".step_over_bound")
@@ -91,4 +93,11 @@ def grid(*, number: int) -> Iterator[Finding]:
                 other = Step.of(plan_of(setting, schedule), **setting, schedule=schedule)
             except InputError:
                 continue
-            yield auto.speedup(other, "speed-up of auto")
+            found = auto.speedup(other, "speed-up of auto")
+            gains.setdefault(schedule, []).append(found.value)
+            yield found
+    whole = (Source(command="geotrain reproduce --only auto --json"),)
+    for schedule, values in gains.items():
+        for figure, of in (("least", min), ("median", median), ("most", max)):
+            row = {"schedule": schedule, "over the settings": figure}
+            yield Finding(row=row, figure="speed-up of auto, all settings", value=of(values), unit="x", sources=whole)

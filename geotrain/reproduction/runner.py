@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,8 +44,13 @@ class Outcome:
         return [judge(claim, self.findings) for claim in self.experiment.claims]
 
 
-def play(name: str, out: Path, *, quick: bool, fresh: bool) -> Outcome:
-    """What the experiment found before, or finds now; its files and results are kept in `out`."""
+def play(
+    name: str, out: Path, *, quick: bool = False, fresh: bool = False, watch: Callable[[int], None] = lambda _: None
+) -> Outcome:
+    """What the experiment found before, or finds now; its files and results are kept in `out`.
+
+    `watch` is told how many numbers there are, whenever there is another.
+    """
     result, key = out / "results" / f"{name}.json", _key(name, quick=quick)
     kept = None if fresh else _kept(result, key)
     if kept is not None:
@@ -59,6 +64,7 @@ def play(name: str, out: Path, *, quick: bool, fresh: bool) -> Outcome:
         for finding in KINDS[experiment.kind](**experiment.arguments(quick=quick)):
             _write(files, finding)
             found.append(finding.at(str(files)).dump())
+            watch(len(found))
     except RunError as error:
         missing = str(error)
     data = {"key": key, "took_s": time.monotonic() - began_s, "missing": missing, "findings": found}
