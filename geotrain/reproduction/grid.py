@@ -97,7 +97,7 @@ def grid(*, number: int) -> Iterator[Finding]:
             gains.setdefault(schedule, []).append(found.value)
             yield found
     whole = (Source(command="geotrain reproduce --only auto --json"),)
-    for schedule, values in gains.items():
-        for figure, of in (("least", min), ("median", median), ("most", max)):
-            row = {"schedule": schedule, "over the settings": figure}
+    for name, values in gains.items():
+        for words, of in (("least", min), ("median", median), ("most", max)):
+            row = {"schedule": name, "over the settings": words}
             yield Finding(row=row, figure="speed-up of auto, all settings", value=of(values), unit="x", sources=whole)
