@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from geotrain.reports.reproduction_chart import number, points, text
+from geotrain.reports.reproduction_chart import are_long, number, points, text
 from geotrain.reports.textbars import figure_table
 from geotrain.reproduction import Chart, Claim, Finding, Outcome, Verdict
 from geotrain.units import format_seconds
@@ -105,7 +105,7 @@ def pivot(chart: Chart, findings: Sequence[Finding]) -> tuple[list[str], list[li
     """The chart as a table: headings and rows; empty where nothing was found."""
     lines = points(chart, findings)
     places = list(dict.fromkeys(place for line in lines.values() for place in line))
-    numbered = any(len(place) > 12 for place in places)
+    numbered = are_long(places)
     rows = [
         [f"{index}. {place}" if numbered else place, *(_cell(line.get(place)) for line in lines.values())]
         for index, place in enumerate(places, start=1)

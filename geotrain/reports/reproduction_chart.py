@@ -39,6 +39,11 @@ def number(value: float, unit: str = "") -> str:
     return f"{shown}{unit}" if unit == "x" else f"{shown} {unit}".strip()
 
 
+def are_long(places: Sequence[str]) -> bool:
+    """Words that have no room below a chart: it shows numbers instead."""
+    return any(len(place) > 12 for place in places)
+
+
 def reproduction_svg(chart: Chart, findings: Sequence[Finding]) -> str:
     """A picture of its own; empty where there is nothing to draw."""
     lines = points(chart, findings)
@@ -47,12 +52,12 @@ def reproduction_svg(chart: Chart, findings: Sequence[Finding]) -> str:
         return ""
     places = list(dict.fromkeys(text(one.row[chart.over]) for one in every))
     unit = every[0].unit
-    title = f"{chart.figure}{f' ({unit})' if unit and unit != 'x' else ''} over {_words(chart.over)}"
+    title = f"{chart.figure}{f' ({unit})' if unit not in ('', 'x', '%') else ''} over {_words(chart.over)}"
     if chart.where:
         title += ", " + ", ".join(f"{_words(name)} {text(value)}" for name, value in chart.where.items())
     scale = _Scale([value for one in every for value in (one.samples or (one.value,))])
     numeric = all(isinstance(one.row[chart.over], int | float) for one in every)
-    body = [f'<text class="head" x="12" y="26">{escape(title)}</text>', *_grid(scale, places, chart.over, numeric)]
+    body = [f'<text class="head" x="12" y="26">{escape(title)}</text>', *_grid(scale, places, chart.over, unit)]
     for index, (name, line) in enumerate(lines.items()):
         drawn = _line if numeric else _bars
         body += drawn(index, len(lines), line, places, scale)
@@ -100,15 +105,15 @@ def _x(place: str, places: Sequence[str]) -> float:
     return _LEFT + step * (places.index(place) + 0.5)
 
 
-def _grid(scale: _Scale, places: Sequence[str], name: str, numeric: bool) -> list[str]:
+def _grid(scale: _Scale, places: Sequence[str], name: str, unit: str) -> list[str]:
     right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
     parts = []
     for tick in scale.ticks:
-        y = scale.y(tick)
+        y, said = scale.y(tick), number(tick, unit if unit == "%" else "")
         parts.append(f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="quiet" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{number(tick)}</text>')
+        parts.append(f'<text class="quiet" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{said}</text>')
     for index, place in enumerate(places):
-        said = place if numeric or len(place) <= 12 else str(index + 1)
+        said = str(index + 1) if are_long(places) else place
         where = f'x="{_x(place, places):.1f}" y="{bottom + 18}" text-anchor="middle"'
         parts.append(f'<text class="quiet" {where}>{escape(said)}</text>')
     where = f'x="{(_LEFT + right) / 2:.1f}" y="{bottom + 40}" text-anchor="middle"'

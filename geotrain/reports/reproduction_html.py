@@ -107,7 +107,7 @@ def _experiment(outcome: Outcome) -> str:
     experiment = outcome.experiment
     parts = [f"<p>{escape(experiment.question)}</p>"]
     if experiment.known:
-        parts.append(f"<p>Published conditions: {escape('; '.join(experiment.known))}.</p>")
+        parts.append(f"<p>Known conditions: {escape('; '.join(experiment.known))}.</p>")
     if experiment.guesses:
         said = escape("; ".join(experiment.guesses))
         parts.append(f'<p class="guess"><b>Guesses:</b> {said}.</p>')
