@@ -118,11 +118,13 @@ def ablation(*, settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
             yield _gain(after, before, "gain of the idea", after)
         for without in steps[4:]:
             yield _gain(steps[3], without, "loss without it", without)
-        for last, gain in pairwise(steps[3].result.gains):
+        gains = steps[3].result.gains
+        before_s = [steps[2].result.step_time_s, *(gain.step_s for gain in gains)]
+        for last_s, gain in zip(before_s, gains, strict=False):
             yield Finding(
                 row={"setting": name, "idea": f"search: {gain.idea}"},
                 figure="gain of the idea",
-                value=last.step_s / gain.step_s,
+                value=last_s / gain.step_s,
                 unit="x",
                 sources=(steps[3].source(".gains"),),
                 seed=SEED,

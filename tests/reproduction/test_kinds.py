@@ -1,6 +1,7 @@
 """What the experiments find: the same every time, and what the named command prints."""
 
 import json
+import math
 import re
 import shlex
 from pathlib import Path
@@ -91,3 +92,9 @@ def test_what_a_clock_measured_keeps_every_repetition():
 def test_settings_of_the_grid_never_repeat():
     drawn = [tuple(setting.values()) for setting, _ in zip(settings(), range(240), strict=False)]
     assert len(set(drawn)) == 240
+
+
+def test_the_ideas_of_the_search_add_up_to_what_the_search_brings():
+    gains = {one.row["idea"]: one.value for one in SMALL["ablation"]() if one.figure == "gain of the idea"}
+    searched = [value for idea, value in gains.items() if str(idea).startswith("search: ")]
+    assert math.prod(searched) == pytest.approx(gains["+ searched schedule (auto)"])
