@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from geotrain.errors import RunError
 from geotrain.layout import Layout
 from geotrain.plan import Plan, ScheduleName
 from geotrain.reproduction.finding import Finding, Source, Value, command, file_of, measured, name_of
-from geotrain.reproduction.settings import CONNECTIONS, SOURCE, WAN, way
+from geotrain.reproduction.settings import CONNECTIONS, SOURCE, way
 from geotrain.testbed import Testbed
 from geotrain.training.launch import Launch, Namespaces, Run, needed_testbed
 from geotrain.training.measured import gather
@@ -30,28 +30,38 @@ _MEGABIT = parse("1 Mbit/s", RATE)
 _DCS = ("east", "south", "west")
 
 
-def transfers(*, rtts_ms: Sequence[float], size_mb: float, repetitions: int) -> Iterator[Finding]:
-    """Transfers over the emulated WAN, one at a time, on one connection and on many, over round trips."""
-    for rtt_ms in rtts_ms:
-        sites = [{"name": name, "nodes": 1, "gpu": "a100-80gb"} for name in _DCS[:2]]
-        content = {"datacenters": sites, "wan": {"default": WAN | {"rtt": rtt_ms / 1e3}}}
-        cluster = Cluster.parse(content, source=SOURCE)
-        size_bytes = round(size_mb * 1e6)
-        bench = Benchmark(cluster, *_DCS[:2], size_bytes=size_bytes, count=repetitions, pairs=1, tell=lambda _: None)
-        file = f"rtt_ms-{rtt_ms:g}.yaml"
-        with bench.testbed() as bed:
-            for number, (words, connections) in enumerate(CONNECTIONS.items()):
-                seen = bench.own(bed, words, connections)
-                row: dict[str, Value] = {"rtt_ms": rtt_ms, "connections": words}
-                options = ("--between", "east,south", "--size", f"{size_mb:g} MB", "--count", repetitions)
-                source = Source(
-                    command=command("wan", "bench", file_of(file), *options, read=f".rows[{number}]"),
-                    files={file: cluster},
-                )
-                rates = tuple(size_bytes / time_s / _MEGABIT for time_s in seen.times_s)
-                over = tuple(time_s / seen.predicted_s for time_s in seen.times_s)
-                yield measured(rates, row=row, figure="rate", unit="Mbit/s", sources=(source,))
-                yield measured(over, row=row, figure="measured over simulated", unit="x", sources=(source,))
+def transfers(
+    *, rtts_ms: Sequence[float], links: Mapping[str, Mapping[str, Any]], repetitions: int
+) -> Iterator[Finding]:
+    """Transfers over the emulated WAN, one at a time, on one connection and on many, over round trips.
+
+    `links` are pair caps, each with a `tcp_window` and the megabytes of a transfer, `size_mb`.
+    """
+    for cap, link in links.items():
+        for rtt_ms in rtts_ms:
+            wan = {"rtt": rtt_ms / 1e3, "pair_cap": cap, "tcp_window": link["tcp_window"]}
+            sites = [{"name": name, "nodes": 1, "gpu": "a100-80gb"} for name in _DCS[:2]]
+            cluster = Cluster.parse({"datacenters": sites, "wan": {"default": wan}}, source=SOURCE)
+            yield from _transfers({"cap": cap, "rtt_ms": rtt_ms}, cluster, link["size_mb"], repetitions)
+
+
+def _transfers(row: dict[str, Value], cluster: Cluster, size_mb: float, repetitions: int) -> Iterator[Finding]:
+    size_bytes = round(size_mb * 1e6)
+    bench = Benchmark(cluster, *_DCS[:2], size_bytes=size_bytes, count=repetitions, pairs=1, tell=lambda _: None)
+    file = f"{name_of(row)}.yaml"
+    options = ("--between", "east,south", "--size", f"{size_mb:g} MB", "--count", repetitions)
+    with bench.testbed() as bed:
+        for number, (words, connections) in enumerate(CONNECTIONS.items()):
+            seen = bench.own(bed, words, connections)
+            said = command("wan", "bench", file_of(file), *options, read=f".rows[{number}]")
+            known: dict[str, Any] = {
+                "row": row | {"connections": words},
+                "sources": (Source(command=said, files={file: cluster}),),
+            }
+            rates = tuple(size_bytes / time_s / _MEGABIT for time_s in seen.times_s)
+            over = tuple(time_s / seen.predicted_s for time_s in seen.times_s)
+            yield measured(rates, figure="rate", unit="Mbit/s", **known)
+            yield measured(over, figure="measured over simulated", unit="x", **known)
 
 
 def scaled_plan(schedule: ScheduleName, rtt_ms: float, *, microbatches: int, forward_s: float) -> Plan:

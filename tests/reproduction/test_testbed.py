@@ -15,7 +15,9 @@ from tests.testbed.machine import require_namespaces
 @pytest.mark.timeout(120)
 def test_a_transfer_is_measured_on_one_connection_and_on_many():
     require_namespaces()
-    found = list(transfers(rtts_ms=[10], size_mb=16.0, repetitions=2))
+    found = list(
+        transfers(rtts_ms=[10], links={"500 Mbit/s": {"tcp_window": "146.5 kB", "size_mb": 2.0}}, repetitions=2)
+    )
     assert [(one.row["connections"], one.figure) for one in found] == [
         ("one", "rate"), ("one", "measured over simulated"), ("many", "rate"), ("many", "measured over simulated"),
     ]  # fmt: skip
