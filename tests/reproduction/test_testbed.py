@@ -48,15 +48,11 @@ def answers(monkeypatch: pytest.MonkeyPatch, code: int, out: str, err: str) -> N
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
 
 
-def test_the_live_run_stands_beside_its_simulation(monkeypatch):
-    def side(after: float) -> dict[str, object]:
-        return {
-            "gpu_utilization_before": 0.4,
-            "gpu_utilization_after": after,
-            "ttft_s": {"p50": 0.1},
-            "training_slowdown": {"mean": 0.0},
-        }
+def side(after: float | None) -> dict[str, object]:
+    return {"gpu_utilization_before": 0.4, "gpu_utilization_after": after, "ttft_s": {"p50": 0.1}}
 
+
+def test_the_live_run_stands_beside_its_simulation(monkeypatch):
     answers(monkeypatch, 0, json.dumps({"measured": side(0.8), "simulated": side(1.0)}), "")
     found = list(live_prefill(repetitions=2, seconds=10))
     assert found[-1].samples == (0.8, 0.8)
@@ -68,4 +64,10 @@ def test_the_live_run_stands_beside_its_simulation(monkeypatch):
 def test_a_live_run_that_fails_says_why(monkeypatch):
     answers(monkeypatch, 1, "", "5 s  training starts\nerror: no memory left\n")
     with pytest.raises(RunError, match="geotrain demo live failed: error: no memory left"):
+        list(live_prefill(repetitions=1, seconds=10))
+
+
+def test_a_live_run_without_a_figure_says_so(monkeypatch):
+    answers(monkeypatch, 0, json.dumps({"measured": side(None), "simulated": side(1.0)}), "")
+    with pytest.raises(RunError, match="found no measured gpu_utilization_after: the machine may be too busy"):
         list(live_prefill(repetitions=1, seconds=10))
