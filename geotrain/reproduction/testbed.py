@@ -151,7 +151,6 @@ def live_prefill(*, repetitions: int, seconds: int) -> Iterator[Finding]:
     words = ("demo", "live", "--seconds", str(seconds))
     answers = [_live(words) for _ in range(repetitions)]
     for figure, unit, path in (
-        ("utilization, training alone", "%", ("gpu_utilization_before",)),
         ("utilization with prefill", "%", ("gpu_utilization_after",)),
         ("TTFT p50", "s", ("ttft_s", "p50")),
     ):

@@ -49,14 +49,14 @@ def answers(monkeypatch: pytest.MonkeyPatch, code: int, out: str, err: str) -> N
 
 
 def side(after: float | None) -> dict[str, object]:
-    return {"gpu_utilization_before": 0.4, "gpu_utilization_after": after, "ttft_s": {"p50": 0.1}}
+    return {"gpu_utilization_after": after, "ttft_s": {"p50": 0.1}}
 
 
 def test_the_live_run_stands_beside_its_simulation(monkeypatch):
     answers(monkeypatch, 0, json.dumps({"measured": side(0.8), "simulated": side(1.0)}), "")
     found = list(live_prefill(repetitions=2, seconds=10))
     assert found[-1].samples == (0.8, 0.8)
-    assert found[2].sources[0].command == (
+    assert found[0].sources[0].command == (
         "geotrain demo live --seconds 10 --json | jq .simulated.gpu_utilization_after"
     )
 
