@@ -35,8 +35,15 @@ def found(verdict: Verdict) -> str:
     if verdict.ours is None:
         return "-"
     shown = number(verdict.ours, verdict.claim.unit)
-    samples = verdict.findings[0].samples if len(verdict.findings) == 1 else ()
-    return f"{shown} ({number(min(samples))} to {number(max(samples))})" if samples else shown
+    return shown + (_spread(verdict.findings[0]) if len(verdict.findings) == 1 else "")
+
+
+def _spread(one: Finding) -> str:
+    """Least and most of the repetitions; nothing of what was not measured."""
+    if not one.samples:
+        return ""
+    unit = "%" if one.unit == "%" else ""
+    return f" ({number(min(one.samples), unit)} to {number(max(one.samples), unit)})"
 
 
 def reproduction_table(outcomes: Sequence[Outcome]) -> RenderableType:
@@ -114,10 +121,7 @@ def pivot(chart: Chart, findings: Sequence[Finding]) -> tuple[list[str], list[li
 
 
 def _cell(one: Finding | None) -> str:
-    if one is None:
-        return ""
-    shown = number(one.value, one.unit)
-    return f"{shown} ({number(min(one.samples))} to {number(max(one.samples))})" if one.samples else shown
+    return "" if one is None else number(one.value, one.unit) + _spread(one)
 
 
 def reproduction_markdown(outcomes: Sequence[Outcome], *, made_with: str) -> str:

@@ -145,7 +145,8 @@ def _numbers(outcome: Outcome) -> str:
 def _number(finding: Finding) -> str:
     value = number(finding.value, finding.unit)
     if finding.samples:
-        value += f" ({', '.join(number(sample) for sample in finding.samples)})"
+        unit = "%" if finding.unit == "%" else ""
+        value += f" ({', '.join(number(sample, unit) for sample in finding.samples)})"
     seed = "" if finding.seed is None else str(finding.seed)
     commands = "<br>over<br>".join(f"<code>{escape(source.command)}</code>" for source in finding.sources)
     cells = (("figure", finding.figure), ("value", value), ("seed", seed))
