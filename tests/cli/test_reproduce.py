@@ -31,8 +31,7 @@ def test_claims_stand_beside_ours_and_files_are_written(geotrain, tmp_path):
         "source": "paper, section on motivation",
     }
     assert experiment["findings"][0]["commands"] == [
-        f"geotrain simulate {out}/plans/bandwidth/rtt-ms-10-one.yaml --json "
-        "| jq '.wan[0].rate_bytes_per_s * 8 / 1e6'"
+        f"geotrain simulate {out}/plans/bandwidth/rtt-ms-10-one.yaml --json | jq '.wan[0].rate_bytes_per_s * 8 / 1e6'"
     ]
 
 
