@@ -6,90 +6,25 @@ stages are equal, with no recompute, so memory limits bite; every schedule opens
 
 import csv
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from itertools import count
+from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
 from geotrain.errors import InputError
-from geotrain.plan import Plan
+from geotrain.reproduction.grid import OTHERS, VALUES, Setting, plan_of, settings
 from geotrain.simulation import simulate
 
 DOCS = Path(__file__).parents[1] / "docs"
 SETTINGS = 240
-VALUES: dict[str, Sequence[Any]] = {
-    "stages": (4, 8, 16, 32, 60),
-    "microbatches": (4, 8, 16, 32, 64, 128, 256),
-    "c": (0.5, 1, 2, 4, 8),
-    "hops": (1, 2, 3, 4),
-    "rtt_ms": (5, 10, 20, 40, 70, 100),
-    "memory": ("P", "2P", "all"),
-}
-OTHERS = ("atlas", "zero-bubble", "varuna", "1f1b", "gpipe")
-FORWARD_MS = 12.5
-ACTIVATION_BYTES = 1e9
-KEPT_FOR_W = 32 / 34
-TRANSFER_BYTES = 32e6
 
 
-def settings() -> Iterator[dict[str, Any]]:
-    """Each value of each row as often as any other, rows against each other without a pattern (additive recurrence)."""
-    steps = (0.8566748838545029, 0.7338918566271260, 0.6287067210378087, 0.5385972572236101, 0.4614019, 0.3952704)
-    seen = set()
-    for number in count():
-        at = {
-            name: values[int((0.5 + number * step) % 1 * len(values))]
-            for (name, values), step in zip(VALUES.items(), steps, strict=True)
-        }
-        at["hops"] = min(at["hops"], at["stages"] - 1)
-        if tuple(at.values()) not in seen:
-            seen.add(tuple(at.values()))
-            yield at
-        if len(seen) == SETTINGS:
-            return
-
-
-def plan_of(setting: dict[str, Any], schedule: str) -> Plan:
-    """The plan of one setting."""
-    stages, hops, microbatches = setting["stages"], setting["hops"], setting["microbatches"]
-    room = {"P": stages, "2P": 2 * stages, "all": 10 * microbatches + 10 * stages}[setting["memory"]]
-    gpu = {
-        "name": "grid", "fp16": 1e15, "bf16": 1e15, "fp32": 1e15,
-        "memory": (room + 0.5) * ACTIVATION_BYTES, "memory_bandwidth": 1e12,
-    }  # fmt: skip
-    place = [stage * (hops + 1) // stages for stage in range(stages)]
-    pair = TRANSFER_BYTES / (setting["c"] * FORWARD_MS * 1e-3)
-    stage = {
-        "forward_s": FORWARD_MS * 1e-3, "backward_s": 2 * FORWARD_MS * 1e-3, "weight_grad_s": FORWARD_MS * 1e-3,
-        "static_bytes": 0, "workspace_bytes": 0,
-        "activation_bytes": ACTIVATION_BYTES, "weight_grad_bytes": KEPT_FOR_W * ACTIVATION_BYTES,
-    }  # fmt: skip
-    content = {
-        "cluster": {
-            "datacenters": [{"name": f"dc{n}", "nodes": 2 * stages, "gpu": gpu} for n in range(hops + 1)],
-            "wan": {"default": {"rtt": setting["rtt_ms"] * 1e-3, "pair_cap": pair}},
-        },
-        "job": {
-            "model": {"layers": stages, "hidden": 64, "heads": 2, "vocab": 100},
-            "sequence": 16,
-            "microbatches": microbatches,
-            "recompute": "none",
-            "profile": {"stage": stage, "boundary_bytes": TRANSFER_BYTES, "gradient_bytes": 0, "optimizer_s": 0},
-        },
-        "stages": [{"dc": f"dc{n}", "layers": 1} for n in place],
-        "pipelines_per_cell": 2,
-        "schedule": schedule,
-        "wan": {"sharing": "temporal" if schedule in ("atlas", "auto") else "spatial"},
-    }
-    return Plan.parse(content, source=Path("grid"))
-
-
-def run_setting(setting: dict[str, Any]) -> dict[str, Any]:
+def run_setting(setting: Setting) -> dict[str, Any]:
     """Steps of all schedules at one setting, as multiples of the bound; empty where a schedule does not fit."""
     result = simulate(plan_of(setting, "auto"))
-    row = setting | {"bound_s": result.bound.total_s, "binding": result.bound.binding, "auto": result.step_over_bound}
+    row = {**setting, "bound_s": result.bound.total_s, "binding": result.bound.binding, "auto": result.step_over_bound}
     for schedule in OTHERS:
         try:
             row[schedule] = simulate(plan_of(setting, schedule)).step_time_s / result.bound.total_s
@@ -102,7 +37,7 @@ def main() -> None:
     """Run the grid on all cores and write what came out."""
     with ProcessPoolExecutor() as pool:
         rows = []
-        for row in pool.map(run_setting, settings()):
+        for row in pool.map(run_setting, islice(settings(), SETTINGS)):
             rows.append(row)
             print(f"\r{len(rows)}/{SETTINGS}", end="", file=sys.stderr)
     with (DOCS / "grid.csv").open("w", newline="", encoding="utf-8") as file:

@@ -7,39 +7,16 @@ clusters, what it gains over the published algorithm.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
 
 from benchmarks.planner import random_gains
-from geotrain.cluster import Cluster
 from geotrain.planner import Across, Ask
 from geotrain.planner.whatif import Exploration, Found, InProcess, Notebook, Point, Row, Setting, plain_grid
 from geotrain.reports.lines import whatif_svg
+from geotrain.reproduction.settings import large_cluster, large_job
 from geotrain.workload import Job
 
 DOCS = Path(__file__).parents[1] / "docs"
-_WAN = {"default": {"rtt": "40 ms", "pair_cap": "5 Gbit/s", "tcp_window": "1.465 MB"}}
 _GPUS = 600
-_C = 2.0
-_BOUNDARY_BYTES = 33_554_432
-
-
-def _job(microbatches: int, gradient_bytes: float | None = None) -> Job:
-    """60 stages of one layer; a transfer takes twice as long as a forward (C = 2)."""
-    forward_s = _BOUNDARY_BYTES / (5e9 / 8) / _C
-    profile: dict[str, Any] = {
-        "stage": {"forward_s": forward_s, "recompute_s": forward_s, "backward_s": 2 * forward_s},
-        "boundary_bytes": _BOUNDARY_BYTES,
-    }
-    if gradient_bytes is not None:
-        profile["gradient_bytes"] = gradient_bytes
-    model = {"layers": 60, "hidden": 4096, "heads": 32, "vocab": 50257}
-    content = {"model": model, "sequence": 4096, "microbatches": microbatches, "profile": profile}
-    return Job.parse(content, source=Path("benchmark"))
-
-
-def _cluster(nodes: Sequence[int]) -> Cluster:
-    dcs = [{"name": f"dc{n}", "nodes": number, "gpu": "a100-80gb"} for n, number in enumerate(nodes)]
-    return Cluster.parse({"datacenters": dcs, "wan": _WAN}, source=Path("benchmark"))
 
 
 def _rows(points: Sequence[Point]) -> list[Row]:
@@ -48,19 +25,19 @@ def _rows(points: Sequence[Point]) -> list[Row]:
     return exploration.rows
 
 
-def _point(cluster: Cluster, job: Job, across: Across, name: str, text: str, plain: float) -> Point:
+def _point(nodes: Sequence[int], job: Job, across: Across, name: str, text: str, plain: float) -> Point:
     settings = (
         Setting(name=name, text=text, plain=plain),
         Setting(name="across", text="gradients" if across == "data" else "activations", plain=across),
     )
-    return Point(settings=settings, cluster=cluster, job=job, ask=Ask(across=across))
+    return Point(settings=settings, cluster=large_cluster(nodes), job=job, ask=Ask(across=across))
 
 
 def datacenters() -> list[Row]:
     """One to five of 600 GPUs."""
     return _rows(
         [
-            _point(_cluster([_GPUS] * n), _job(240), across, "data centers", str(n), n)
+            _point([_GPUS] * n, large_job(240), across, "data centers", str(n), n)
             for across in ("pipeline", "data")
             for n in range(1, 6)
         ]
@@ -71,7 +48,7 @@ def fractions() -> list[Row]:
     """A second data center that is a fraction of the first."""
     return _rows(
         [
-            _point(_cluster([_GPUS, int(_GPUS * share)]), _job(240), across, "second / first", f"{share:.0%}", share)
+            _point([_GPUS, int(_GPUS * share)], large_job(240), across, "second / first", f"{share:.0%}", share)
             for across in ("pipeline", "data")
             for share in (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
         ]
@@ -82,9 +59,10 @@ def ways() -> list[Row]:
     """Two data centers, ever larger gradients: what should cross."""
     return _rows(
         [
-            _point(_cluster([_GPUS] * 2), _job(8, size), across, "gradient bytes per stage", f"{size / 1e9:g} GB", size)
+            _point([_GPUS] * 2, job, across, "gradient bytes per stage", f"{size / 1e9:g} GB", size)
             for across in ("pipeline", "data")
             for size in (0.1e9, 0.3e9, 1e9, 3e9, 6e9, 10e9, 20e9)
+            for job in (large_job(8, gradient_bytes=size),)
         ]
     )
 

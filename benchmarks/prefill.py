@@ -11,7 +11,7 @@ GEOTRAIN_TRACES names; those that are not there are made up.
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -20,9 +20,9 @@ import numpy as np
 
 from benchmarks.controller import Drive
 from benchmarks.measurement import Measurement
-from geotrain.plan import Plan
 from geotrain.prefill.settings import Settings
 from geotrain.prefill.trace import Trace, find_trace
+from geotrain.reproduction.prefill import GPT_A, GPT_B, OVERLOAD, Stages, plan
 from geotrain.simulation import Jitter
 from geotrain.simulation.prefill.outcome import Study
 from geotrain.simulation.prefill.scene import Scene, saturating_rps
@@ -30,61 +30,12 @@ from geotrain.simulation.prefill.study import study
 from geotrain.simulation.prefill.weather import Weather
 from geotrain.workload import MODELS
 
-DATACENTERS = ("east", "south", "west", "north")
-OVERLOAD = 1.5
-"""How much more than the bubbles can take is called saturating."""
 CONVERSATION, CODE, MOONCAKE = "azure-conversation", "azure-code", "mooncake-conversation"
 SLO_S = {CONVERSATION: 2.0, CODE: 2.0, MOONCAKE: 30.0}
 JITTERS = {
     "2% of the step": Jitter(compute=0, wan=0, step=0.02),
     "2% of every action and transfer": Jitter(compute=0.02, wan=0.02),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stages:
-    """Training whose bubbles are filled."""
-
-    model: str
-    forward_s: float
-    boundary_bytes: int
-    microbatches: int
-
-
-GPT_A = Stages(model="gpt-a", forward_s=0.0135, boundary_bytes=4096 * 4096 * 2, microbatches=6)
-GPT_B = Stages(model="gpt-b", forward_s=0.075, boundary_bytes=6144 * 8192 * 2, microbatches=3)
-
-
-def plan(stages: Stages, *, per_dc: int = 1, pipelines: int = 4, cells: int = 1) -> Plan:
-    """Atlas over the four data centers."""
-    fabric = {"rate": "100 Gbit/s", "latency": "10 us"}
-    profile = {
-        "stage": {
-            "forward_s": stages.forward_s,
-            "recompute_s": stages.forward_s,
-            "backward_s": 2 * stages.forward_s,
-            "weight_grad_s": stages.forward_s,
-        },
-        "boundary_bytes": stages.boundary_bytes,
-        "gradient_bytes": 0,
-        "optimizer_s": 0,
-    }
-    content = {
-        "cluster": {
-            "datacenters": [{"name": n, "nodes": 512, "gpu": "a100-80gb", "fabric": fabric} for n in DATACENTERS],
-            "wan": {"default": {"rtt": "40 ms", "pair_cap": "5 Gbit/s", "tcp_window": "1.465 MB"}},
-        },
-        "job": {
-            "model": {"name": stages.model, "layers": 4 * per_dc},
-            "microbatches": stages.microbatches,
-            "profile": profile,
-        },
-        "stages": [{"dc": dc, "layers": 1} for dc in DATACENTERS for _ in range(per_dc)],
-        "pipelines_per_cell": pipelines,
-        "cells": cells,
-        "schedule": "atlas",
-    }
-    return Plan.parse(content, source=Path("benchmark"))
 
 
 @cache

@@ -6,37 +6,13 @@ connection of a 1.465 MB window against 5 Gbit/s per pair. Shown, not tuned to.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from benchmarks.measurement import Measurement
-from geotrain.plan import Plan
+from geotrain.plan import ScheduleName
+from geotrain.reproduction.settings import CONNECTIONS, gpt_a
 from geotrain.simulation import simulate
 
-
-def gpt_a(schedule: str, connections: int | str, sharing: str, *, pipelines: int, rtt_ms: int) -> Plan:
-    """Four stages of GPT-A proportions: two in the first data center, one in each of the others."""
-    fabric = {"rate": "100 Gbit/s", "latency": "10 us"}
-    names = ("east", "south", "west")
-    wan = {"rtt": f"{rtt_ms} ms", "pair_cap": "5 Gbit/s", "tcp_window": "1.465 MB"}
-    stage = {"forward_s": "12.5 ms", "recompute_s": "12.5 ms", "backward_s": "25 ms", "weight_grad_s": "12.5 ms"}
-    return Plan.parse(
-        {
-            "cluster": {
-                "datacenters": [{"name": n, "nodes": 8, "gpu": "a100-80gb", "fabric": fabric} for n in names],
-                "wan": {"default": wan},
-            },
-            "job": {
-                "model": "gpt-a",
-                "microbatches": 4,
-                "profile": {"stage": stage, "gradient_bytes": 0, "optimizer_s": 0},
-            },
-            "stages": [{"dc": dc, "layers": 1} for dc in ("east", "east", "south", "west")],
-            "pipelines_per_cell": pipelines,
-            "schedule": schedule,
-            "wan": {"connections": connections, "sharing": sharing},
-        },
-        source=Path("benchmark"),
-    )
+_OTHERS: tuple[ScheduleName, ...] = ("gpipe", "1f1b", "varuna")
 
 
 def run() -> Iterator[Measurement]:
@@ -44,11 +20,11 @@ def run() -> Iterator[Measurement]:
     for pipelines in (3, 4):
         for rtt_ms in (10, 20, 30, 40):
             atlas = simulate(gpt_a("atlas", "auto", "temporal", pipelines=pipelines, rtt_ms=rtt_ms)).step_time_s
-            for schedule in ("gpipe", "1f1b", "varuna"):
-                for connections, words in ((1, "one connection"), ("auto", "many connections")):
+            for schedule in _OTHERS:
+                for words, connections in CONNECTIONS.items():
                     plan = gpt_a(schedule, connections, "spatial", pipelines=pipelines, rtt_ms=rtt_ms)
                     yield Measurement(
-                        name=f"atlas over {schedule}, {words}, K = {pipelines}, {rtt_ms} ms",
+                        name=f"atlas over {schedule}, connections: {words}, K = {pipelines}, {rtt_ms} ms",
                         value=simulate(plan).step_time_s / atlas,
                         unit="x",
                     )

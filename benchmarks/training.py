@@ -10,14 +10,12 @@ byte is real. Needs root or user namespaces; says so and leaves that part out ot
 
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
-import yaml
 
 from benchmarks.measurement import Measurement
 from geotrain import simulation
@@ -27,11 +25,11 @@ from geotrain.layout import Layout
 from geotrain.model import Config
 from geotrain.model.llama import Part, loss
 from geotrain.plan import Plan
+from geotrain.reproduction.testbed import step_times_s
 from geotrain.testbed import Testbed
 from geotrain.training.compute import TorchCompute
 from geotrain.training.executor import Executor
-from geotrain.training.launch import Launch, Namespaces, Run, needed_testbed
-from geotrain.training.measured import gather
+from geotrain.training.launch import needed_testbed
 from geotrain.training.recorder import Recorder
 from geotrain.training.script import Script
 from geotrain.workload import Model
@@ -119,20 +117,7 @@ def _predicted_s(plan: Plan) -> float:
 
 
 def _measured_s(plan: Plan, bed: Testbed, *, steps: int) -> float:
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "plan.yaml"
-        file.write_text(yaml.safe_dump(plan.dump()))
-        layout = Layout(plan)
-        launch = Launch(
-            plan_file=file,
-            layout=layout,
-            out=Path(directory) / "run",
-            max_restarts=0,
-            options=("--compute", "emulated", "--steps", str(steps)),
-        )
-        with Run(launch, Namespaces(layout, bed)) as started:
-            started.wait(deadline_s=600)
-        return gather(launch.out).step_time_s
+    return statistics.median(step_times_s(plan, bed, steps=steps))
 
 
 class _NoPost:

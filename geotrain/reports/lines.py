@@ -30,7 +30,7 @@ def whatif_svg(rows: Sequence[Row]) -> str:
     right = _WIDTH - _RIGHT - (_LEGEND if len(lines) > 1 else 0)
     places = _places([row.point.settings[0] for row in rows], right)
     fastest = max((row.outcome.tokens_per_s for row in rows if isinstance(row.outcome, Found)), default=0.0)
-    ticks = _round_ticks(fastest)
+    ticks = round_ticks(fastest)
     top = ticks[-1]
     name = rows[0].point.settings[0].name if rows else ""
     name = name if "." in name else name.replace("_", " ")
@@ -44,7 +44,7 @@ def whatif_svg(rows: Sequence[Row]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
         f'width="{_WIDTH}" height="{_HEIGHT}"><title>{escape(title)}</title>'
-        f"<desc>{escape(said)}</desc><style>{STYLE}{_look(len(lines))}</style>{''.join(body)}</svg>\n"
+        f"<desc>{escape(said)}</desc><style>{STYLE}{line_styles(len(lines))}</style>{''.join(body)}</svg>\n"
     )
 
 
@@ -78,7 +78,7 @@ def _y(tokens_per_s: float, top: float) -> float:
     return _HEIGHT - _BOTTOM - tokens_per_s / top * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def _round_ticks(highest: float) -> list[float]:
+def round_ticks(highest: float) -> list[float]:
     """From 0 in four or five round steps to at least the highest."""
     raw = (highest or 1.0) / 5
     power = 10.0 ** math.floor(math.log10(raw))
@@ -172,7 +172,8 @@ def _said(row: Row) -> str:
     )
 
 
-def _look(number: int) -> str:
+def line_styles(number: int) -> str:
+    """CSS of that many lines (l0, l1, ...) and their points (p0, p1, ...), for light and dark."""
     light: list[str] = []
     dark: list[str] = []
     for index in range(number):

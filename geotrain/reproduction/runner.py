@@ -1,0 +1,124 @@
+"""Experiments one after the other; what was found is kept, so that a run that was ended goes on where it was."""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import geotrain
+from geotrain.errors import RunError
+from geotrain.files import Document, read_text, write_text
+from geotrain.reproduction.experiment import Experiment, load, path_of
+from geotrain.reproduction.finding import Finding
+from geotrain.reproduction.kinds import KINDS
+from geotrain.reproduction.verdict import Verdict, judge
+
+_LOOKS = ("cli", "reports")
+"""Packages that only show what was found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an experiment found."""
+
+    name: str
+    experiment: Experiment
+    findings: tuple[Finding, ...]
+    took_s: float
+    quick: bool
+    missing: str = ""
+    """Why there is nothing, or not all."""
+    kept: bool = False
+    """By an earlier run."""
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Of its claims."""
+        return [judge(claim, self.findings) for claim in self.experiment.claims]
+
+
+def play(
+    name: str, out: Path, *, quick: bool = False, fresh: bool = False, watch: Callable[[int], None] = lambda _: None
+) -> Outcome:
+    """What the experiment found before, or finds now; its files and results are kept in `out`.
+
+    `watch` is told how many numbers there are, whenever there is another.
+    """
+    result, key = out / "results" / f"{name}.json", _key(name, quick=quick)
+    kept = None if fresh else _kept(result, key)
+    if kept is not None:
+        return _outcome(name, kept, quick=quick, kept=True)
+    began_s, missing = time.monotonic(), ""
+    experiment = load(name)
+    files = out / "plans" / name
+    shutil.rmtree(files, ignore_errors=True)
+    found = []
+    try:
+        for finding in KINDS[experiment.kind](**experiment.arguments(quick=quick)):
+            _write(files, finding)
+            found.append(finding.at(str(files)).dump())
+            watch(len(found))
+    except RunError as error:
+        missing = str(error)
+    data = {"key": key, "took_s": time.monotonic() - began_s, "missing": missing, "findings": found}
+    write_text(result, json.dumps(data, indent=1))
+    return _outcome(name, data, quick=quick)
+
+
+def _outcome(name: str, data: Mapping[str, Any], *, quick: bool, kept: bool = False) -> Outcome:
+    return Outcome(
+        name=name,
+        experiment=load(name),
+        findings=tuple(map(Finding.read, data["findings"])),
+        took_s=data["took_s"],
+        quick=quick,
+        missing=data["missing"],
+        kept=kept,
+    )
+
+
+def _kept(path: Path, key: str) -> dict[str, Any] | None:
+    """What an earlier run found; nothing if it was another question, another code, or could not be measured."""
+    if not path.exists():
+        return None
+    try:
+        data: dict[str, Any] = json.loads(read_text(path))
+    except json.JSONDecodeError:
+        return None
+    return data if data.get("key") == key and not data["missing"] else None
+
+
+def _write(directory: Path, finding: Finding) -> None:
+    for name, document in _files(finding):
+        path = directory / name
+        if not path.exists():
+            write_text(path, yaml.safe_dump(document.dump(), sort_keys=False))
+
+
+def _files(finding: Finding) -> Iterator[tuple[str, Document]]:
+    for source in finding.sources:
+        yield from source.files.items()
+
+
+def _key(name: str, *, quick: bool) -> str:
+    """The same question to the same code."""
+    said = f"{geotrain.__version__} {_code()} {quick} {read_text(path_of(name))}"
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """Everything that decides what is found."""
+    package = Path(geotrain.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        if path.relative_to(package).parts[0] not in _LOOKS:
+            digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
+    return digest.hexdigest()
