@@ -45,7 +45,7 @@ from geotrain.serving.wire import Frame
 _TICK_S = 0.1
 _SELDOM = 0.95
 _SOON_S = 1.0
-_AT_ONCE = 8
+_AT_ONCE = 2
 
 
 @dataclass(eq=False, kw_only=True)
