@@ -129,6 +129,9 @@ class _NoPost:
     def has(self, step: int, backward: bool, stage: int, microbatch: int) -> bool:
         raise AssertionError
 
+    def notice(self, step: int, backward: bool, stage: int, microbatch: int) -> float | None:
+        raise AssertionError
+
     def receive(self, step: int, backward: bool, stage: int, microbatch: int) -> torch.Tensor:
         raise AssertionError
 

@@ -30,7 +30,8 @@ class WanLine:
             threading.Thread(target=target, name=f"parcels {name} {channel.peer}", daemon=True)
             for name, target in (("from", self._receive), ("to", self._send))
         ]
-        channel.foretell(lambda header: mailbox.coming(_key(header)))
+        if mailbox.foresees:
+            channel.foretell(lambda header: mailbox.coming(_key(header)))
         for thread in self._threads:
             thread.start()
 

@@ -50,7 +50,11 @@ class Kind(NamedTuple):
 class Mailbox:
     """What has arrived and was not asked for yet; any thread."""
 
-    def __init__(self, on_arrival: Callable[[Key, float], None] = lambda key, at_s: None) -> None:
+    def __init__(
+        self, on_arrival: Callable[[Key, float], None] = lambda key, at_s: None, *, foresees: bool = False
+    ) -> None:
+        """`foresees`: somebody wants to know what begins to arrive."""
+        self.foresees = foresees
         self._parcels: dict[Key, tuple[torch.Tensor, Callable[[], object] | None]] = {}
         self._coming_s: dict[Key, float] = {}
         self._changed = threading.Condition()
@@ -74,7 +78,9 @@ class Mailbox:
             self._changed.notify_all()
 
     def notice(self, key: Key, *, deadline_s: float) -> float | None:
-        """Wait until it is coming, and since when it is; None if it is there already, or nobody says."""
+        """Wait until it is coming, and since when it is; None if it is there already, or nobody wants to know."""
+        if not self.foresees:
+            return None
         with self._changed:
             self._changed.wait_for(lambda: self.has(key) or key in self._coming_s, deadline_s)
             return self._coming_s.get(key)

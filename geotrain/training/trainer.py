@@ -77,7 +77,7 @@ def train(
             leaving.then(lambda patience_s: watch.close())
         listener = Nobody() if listen is None else listen(seat.name)
         leaving.then(lambda patience_s: listener.close())
-        _Run(options, layout, seat, device, batches, leaving).train(watch, listener)
+        _Run(options, layout, seat, device, batches, leaving, foresees=listen is not None).train(watch, listener)
         leaving.leave()
         dist.destroy_process_group()
         return None if watch is None else watch.last
@@ -101,6 +101,8 @@ class _Run:
         device: torch.device,
         batches: Batches | None,
         leaving: Leaving,
+        *,
+        foresees: bool,
     ) -> None:
         plan = layout.plan
         self.plan, self.options, self.layout, self.seat = plan, options, layout, seat
@@ -131,7 +133,7 @@ class _Run:
             steps=options.recorded,
         )
         self.offset_s = offset_s
-        self.mailbox = Mailbox(self.recorder.arrived)
+        self.mailbox = Mailbox(self.recorder.arrived, foresees=foresees)
         meeting.on_restart = self.mailbox.fail
         self.assembly: Assembly = assemble(options, layout, seat, self.script, device, batches)
         wiring = Wiring(
