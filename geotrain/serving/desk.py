@@ -6,11 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from geotrain.serving.joining import Listener
-from geotrain.serving.messages import Heartbeat, Message
+from geotrain.serving.messages import HEARTBEAT_S, Heartbeat, Message
 from geotrain.serving.wire import Buffer, Frame, Party, Wire
 from geotrain.transport import TransportError
-
-_HEARTBEAT_S = 1.0
 
 Outbox = asyncio.Queue[tuple[Message, Buffer]]
 
@@ -79,4 +77,4 @@ class Desk:
     async def _beat(self, box: Outbox) -> None:
         while True:
             box.put_nowait((Heartbeat(now_s=time.monotonic()), b""))
-            await asyncio.sleep(_HEARTBEAT_S)
+            await asyncio.sleep(HEARTBEAT_S)

@@ -20,6 +20,10 @@ Text = Annotated[str, Field(max_length=4096)]
 RequestId = Annotated[str, Field(min_length=1, max_length=128)]
 Address = Annotated[str, Field(min_length=1, max_length=300)]
 
+Role = Literal["serve", "worker", "decoder"]
+HEARTBEAT_S = 1.0
+"""Nobody is silent for longer."""
+
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int64": 8}
 
 
@@ -45,7 +49,7 @@ class Hello(_Strict):
     kind: Literal["hello"] = "hello"
     version: Whole = VERSION
     secret: Annotated[str, Field(min_length=1, max_length=256, repr=False)]
-    role: Literal["serve", "worker", "decoder"]
+    role: Role
     name: Annotated[str, Field(min_length=1, max_length=40)]
 
 

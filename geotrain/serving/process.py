@@ -24,6 +24,7 @@ from geotrain.serving.decoding import Decoder
 from geotrain.serving.gate import Gate
 from geotrain.serving.joining import Listener, connect
 from geotrain.serving.messages import (
+    HEARTBEAT_S,
     Cancel,
     DecodeStart,
     FirstToken,
@@ -41,7 +42,6 @@ from geotrain.tokens.tokenizer import Tokenizer
 from geotrain.transport import TransportError
 
 _S = TypeVar("_S", bound=Spec)
-HEARTBEAT_S = 1.0
 _NICE = 10
 
 

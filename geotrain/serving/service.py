@@ -16,7 +16,7 @@ from geotrain.prefill.predictor import PrefillTime
 from geotrain.serving.desk import Desk
 from geotrain.serving.engine import LiveEngine
 from geotrain.serving.journal import Journal
-from geotrain.serving.messages import Measure, Measured, Ready
+from geotrain.serving.messages import Measure, Measured, Ready, Role
 from geotrain.serving.metrics import Metrics
 from geotrain.serving.model_card import ModelCard
 from geotrain.serving.site import Site
@@ -105,7 +105,7 @@ class Service:
         self._layers = site.layers()
         settings = site.scene.settings
         self.engine = LiveEngine(card, names=site.names, settings=settings, metrics=metrics, journal=journal)
-        self.desk = Desk(self._party("serve"), hear=self._hear, gone=self._gone, silent_s=terms.silent_s)
+        self.desk = Desk(self._party("serve", "serve"), hear=self._hear, gone=self._gone, silent_s=terms.silent_s)
         self.engine.desk = self.desk
         self.staff = Staff(self._ended)
         self._ready: set[str] = set()
@@ -125,7 +125,7 @@ class Service:
             name = self._site.names[slot]
             spec = WorkerSpec(
                 serve=self.desk.address,
-                me=self._party(name),
+                me=self._party("worker", name),
                 listen=self._address(name),
                 model=terms.model,
                 device=terms.device,
@@ -144,7 +144,7 @@ class Service:
         terms, vllm = self._terms, self._terms.vllm
         common = Spec(
             serve=self.desk.address,
-            me=self._party(DECODER),
+            me=self._party("decoder", DECODER),
             listen=self._address(DECODER),
             model=terms.model,
             device=terms.device,
@@ -228,9 +228,8 @@ class Service:
             self._hopeless = name
             self._changed.set()
 
-    def _party(self, name: str) -> Party:
-        role = name if name in ("serve", DECODER) else "worker"
-        return Party(role=role, name=name, secret=self._secret)  # type: ignore[arg-type]
+    def _party(self, role: Role, name: str) -> Party:
+        return Party(role=role, name=name, secret=self._secret)
 
     def _address(self, name: str) -> str:
         return f"unix:{self._directory / name}.sock"

@@ -13,9 +13,9 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from geotrain.serving.messages import VERSION, Error, Hello, Message, decode, encode, payload_bytes
+from geotrain.serving.messages import VERSION, Error, Hello, Message, Role, decode, encode, payload_bytes
 from geotrain.transport import ClosedError, Credentials, DeadlineError, FrameError, RefusedError
 from geotrain.transport.errors import plain
 from geotrain.transport.tls import certified_name
@@ -43,7 +43,7 @@ class Limits:
 class Party:
     """Who this process is, and what it shows for it."""
 
-    role: Literal["serve", "worker", "decoder"]
+    role: Role
     name: str
     secret: str = field(repr=False)
     """The same for all processes of a service."""
