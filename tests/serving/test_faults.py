@@ -139,6 +139,7 @@ def test_the_process_that_all_are_forked_from_is_killed(tmp_path: Path):
             before = {name: made.staff.pid(name) for name in made.desk.held_tokens}
             os.kill(parent(before["east-0"]), signal.SIGKILL)
             await until(lambda: not any(alive(pid) for pid in before.values()))
+            await until(lambda: all(made.staff.pid(name) not in {None, pid} for name, pid in before.items()))
             await until(lambda: made.engine.ready() is None and len(made.desk.held_tokens) == 5)
             assert await ending(made, live.prompt(ids_of(40), name="again")) == expected
             await nothing_kept(made)
