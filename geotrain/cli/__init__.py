@@ -26,7 +26,7 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Plan and simulate language-model training across data centers joined by a WAN.
+    """Plan, simulate and run language-model training across data centers joined by a WAN.
 
     A cluster file says what there is, a job file what is trained, a plan file what was decided.
     """

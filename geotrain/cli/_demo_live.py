@@ -28,7 +28,9 @@ def live(
     ] = 60,
     json: JsonOption = False,
 ) -> None:
-    """Train over an emulated WAN, serve from the bubbles at the same time, and show both on one page.
+    """Train over an emulated WAN and serve from its bubbles.
+
+    Both at the same time, and both on one page.
 
     Real processes, sockets and requests: `geotrain launch` on a testbed of three data centers, `geotrain serve` beside
     it, and OpenAI's client, which sends a trace of requests in blocks with pauses between, so that steps with and

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from geotrain.plan import Plan
 
 PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file; `geotrain init DIR` writes one.")]
+ScheduleOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Use this one instead of the plan's: gpipe, 1f1b, interleaved, varuna, zero-bubble, zero-bubble-2p, atlas "
+        "or auto, which searches.",
+    ),
+]
 
 
 @contextmanager

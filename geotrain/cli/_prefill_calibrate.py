@@ -19,7 +19,7 @@ _LONGEST, _REPEAT = 8192, 5
 
 def calibrate(
     table: Annotated[
-        Path | None, typer.Argument(metavar="[TABLE]", help="CSV of measured prefill times; left out: published ones.")
+        Path | None, typer.Argument(metavar="TABLE", help="CSV of measured prefill times; left out: published ones.")
     ] = None,
     measure: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Measure this Hugging Face model here instead.")
@@ -47,7 +47,8 @@ def calibrate(
         Path | None, typer.Option(metavar="FILE.csv", help="With --measure: write what was measured.")
     ] = None,
     write: Annotated[
-        Path | None, typer.Option(metavar="FILE.yaml", help="Write the fits, for the other prefill commands.")
+        Path | None,
+        typer.Option(metavar="FILE.yaml", help="Write the fits, for --times of `prefill simulate` and `serve`."),
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def command(json: JsonOption = False) -> None:
-    """List the GPUs and models that a cluster or job file can name.
+    """List the GPUs and models that files can name.
 
     Examples:
 

@@ -19,9 +19,10 @@ def command(
     chart: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the chart as SVG.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare every schedule, with one and with many connections, spatial and temporal sharing.
+    """Compare every schedule on the same plan, best first.
 
-    The same job on the same machines; best first. What cannot run is listed with the reason.
+    Each with one and with many connections, with spatial and temporal sharing: the same job on the same machines. What
+    cannot run is listed with the reason.
 
     Example: geotrain compare plan.yaml --chart compare.svg
     """

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 def command(
     simulated: Annotated[
-        Path, typer.Argument(metavar="SIM", help="Plan file, simulated now; or what `simulate --timeline` saved.")
+        Path, typer.Argument(metavar="PLAN", help="Plan file, simulated now; or what `simulate --timeline` saved.")
     ],
     measured: Annotated[
-        Path, typer.Argument(metavar="REAL", help="Directory of a run (`geotrain train --out`), or its timeline.json.")
+        Path, typer.Argument(metavar="RUN", help="Directory of a run (`geotrain train --out`), or its timeline.json.")
     ],
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.svg", help="Draw both steps, one above the other.")

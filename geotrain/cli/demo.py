@@ -21,9 +21,10 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where report, trace and chart go.")] = Path("out"),
     json: JsonOption = False,
 ) -> None:
-    """Run the built-in example: GPT-A over three data centers, 40 ms apart.
+    """Run the built-in example: three data centers, 40 ms apart.
 
-    Compares every schedule, simulates the best published one (Atlas) in detail, and writes report, trace and chart.
+    Compares every schedule for GPT-A, simulates the best published one (Atlas) in detail, and writes report, trace
+    and chart.
 
     `live` trains and serves instead, with real processes.
 

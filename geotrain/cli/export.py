@@ -20,15 +20,17 @@ def command(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Write the model of a checkpoint as a Hugging Face directory: config.json and model.safetensors.
+    """Write a checkpoint's model as a Hugging Face directory.
 
-    `geotrain train` does so at its end. This is for a step before the end, or for a run whose data centers keep
-    checkpoints apart: copy their RUN/checkpoints into one directory, and all stages are together. One stage at a time
-    is in memory.
+    config.json and model.safetensors, as `geotrain train` leaves them at its end in RUN/model. This is for a step
+    before the end, or for a run whose data centers keep checkpoints apart: copy their RUN/checkpoints into one
+    directory, and all stages are together. One stage at a time is in memory.
 
     Examples:
 
-        geotrain export run --out model --data data && geotrain generate model 'import '
+        geotrain export run --out model --data data
+
+        geotrain generate model 'import '
 
         geotrain export run --step 200 --out model-200
     """

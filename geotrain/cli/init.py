@@ -15,7 +15,7 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Write example files to start from: a cluster, a job and a plan.
+    """Write a cluster, a job and a plan to start from.
 
     With comments, and with schemas for editors.
     Three data centers with A100 GPUs, joined by a WAN of 40 ms and 5 Gbit/s per pair of nodes.

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def command(
     plan: PlanArgument,
-    on: Annotated[Literal["local", "testbed", "slurm", "kubernetes"], typer.Option("--on", help="Where; see above.")],
+    on: Annotated[
+        Literal["local", "testbed", "slurm", "kubernetes"], typer.Option("--on", help="On what to run it; see above.")
+    ],
     out: Annotated[Path, typer.Option(metavar="RUN", help="Directory of the run, made if missing.")],
     options: Annotated[
         list[str] | None, typer.Argument(metavar="-- OPTION...", help="Further options of `geotrain train`.")
@@ -30,7 +32,7 @@ def command(
         int, typer.Option(metavar="N", help="How often a data center's processes are started again; 0: no torchrun.")
     ] = 3,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="No keys: anybody may connect and read. For private links only.")
+        bool, typer.Option("--insecure", help="No keys: anybody may connect and read. For a private link only.")
     ] = False,
     control: Annotated[
         str | None,
@@ -44,7 +46,9 @@ def command(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Start `geotrain train` on all GPUs of the plan: in each data center under a torchrun of its own.
+    """Start `geotrain train` on all GPUs of a plan.
+
+    Each data center has a torchrun of its own. --on says where:
 
     local: everything on this machine, over loopback.
 

@@ -28,8 +28,13 @@ def command(
         typer.Option(help="Most tokens/s, or least cost per token; time, unless --deadline alone is given."),
     ] = None,
     tokens: Annotated[str | None, typer.Option(metavar="300B", help="Tokens of the whole training.")] = None,
-    deadline: Annotated[str | None, typer.Option(metavar="30d", help="Longest time for --tokens.")] = None,
-    max_cost: Annotated[str | None, typer.Option(metavar="2M", help="Most money for --tokens.")] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(metavar="30d", help="Longest time for --tokens; alone, it finds the cheapest plan in time."),
+    ] = None,
+    max_cost: Annotated[
+        str | None, typer.Option(metavar="2M", help="Most money for --tokens; finds the fastest plan for it.")
+    ] = None,
     pareto: Annotated[bool, typer.Option("--pareto", help="Show the frontier of time against cost.")] = False,
     chart: Annotated[
         Path | None,
@@ -51,34 +56,36 @@ def command(
         int | None, typer.Option(min=1, metavar="N", help="Most plans to simulate; the same N gives the same plan.")
     ] = None,
     survive: Annotated[
-        Literal["dc"] | None, typer.Option(metavar="dc", help="Also plan for the loss of each data center.")
+        Literal["dc"] | None,
+        typer.Option(metavar="dc", help="Also plan for the loss of each data center: PLAN.without-DC.yaml."),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say what binds, what more would bring, and why the others lost.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Find the best plan: which data centers, how many GPUs of each, and in which layout.
+    """Find the best plan for a job on a cluster.
 
-    Searches tensor, pipeline and data parallelism, layers per stage, the order of data centers, pipelines that pool
-    their WAN bandwidth, microbatch size and schedule, simulates the best, and shows the published algorithm (Atlas)
-    beside the answer. Ctrl-C ends the search with the best so far.
+    Which data centers, how many GPUs of each, and in which layout. Searches tensor, pipeline and data parallelism,
+    layers per stage, the order of data centers, pipelines that pool their WAN bandwidth, microbatch size and schedule,
+    simulates the best, and shows the published algorithm (Atlas) beside the answer. Ctrl-C ends the search with the
+    best so far.
 
     Examples:
 
-        geotrain plan cluster.yaml job.yaml -o plan.yaml && geotrain simulate plan.yaml
+        geotrain plan cluster.yaml job.yaml -o plan.yaml
 
         geotrain plan cluster.yaml job.yaml --explain --report plan.html
 
-        geotrain plan cluster.yaml job.yaml --tokens 300B --deadline 30d      (cheapest in time)
+        geotrain plan cluster.yaml job.yaml --tokens 300B --deadline 30d
 
-        geotrain plan cluster.yaml job.yaml --tokens 300B --max-cost 2M       (fastest for the money)
+        geotrain plan cluster.yaml job.yaml --tokens 300B --max-cost 2M
 
         geotrain plan cluster.yaml job.yaml --pareto --chart frontier.svg
 
-        geotrain plan cluster.yaml job.yaml -o plan.yaml --survive dc         (plan.without-east.yaml, ...)
+        geotrain plan cluster.yaml job.yaml -o plan.yaml --survive dc
 
-        geotrain plan cluster.yaml job.yaml --budget 30s --json | jq .tokens_per_s
+        geotrain plan cluster.yaml job.yaml --budget 30s --json
     """
     files = Files(cluster=cluster, job=job, out=out, chart=chart, report=report)
     files.check()

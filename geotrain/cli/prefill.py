@@ -10,7 +10,7 @@ import typer
 from geotrain.cli._jitter import EXAMPLE as JITTER
 from geotrain.cli._jitter import parse_jitter
 from geotrain.cli._output import JsonOption, check_writable, print_json
-from geotrain.cli._plan import PlanArgument, opened
+from geotrain.cli._plan import PlanArgument, ScheduleOption, opened
 from geotrain.cli._prefill_calibrate import calibrate
 from geotrain.cli._prefill_simulate import find_models, followed, parse_kill, parse_rate, read, shared_out
 from geotrain.cli._quantity import quantity
@@ -30,7 +30,7 @@ command.command("calibrate")(calibrate)
     invoke_without_command=True,
 )
 def about(context: typer.Context) -> None:
-    """Fill the bubbles of a training with prefill: what it would bring, and how long prefill takes.
+    """Say what prefill in the bubbles of a training would bring.
 
     `simulate` plays a trace of requests against a plan's bubbles; `calibrate` fits how long prefill takes to
     measurements.
@@ -89,7 +89,7 @@ def simulate(
     seed: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Another seed, another luck; 0, or what --jitter says.")
     ] = None,
-    schedule: Annotated[str | None, typer.Option(help="Use this schedule instead of the plan's.")] = None,
+    schedule: ScheduleOption = None,
     only_ours: Annotated[bool, typer.Option("--only-ours", help="Leave out the other ways of filling.")] = False,
     trace_out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write training and prefill for ui.perfetto.dev.")

@@ -41,11 +41,12 @@ def command(
     repeat: Annotated[int, typer.Option(metavar="N", min=1, help="Measurements, after a few that do not count.")] = 10,
     json: JsonOption = False,
 ) -> None:
-    """Measure forward, recompute, backward, optimizer and memory of a job's model on this device.
+    """Measure what the stages of a job take on this device.
 
-    Runs what `geotrain train` runs, on random tokens, and takes the middle of the measurements. With --write they
-    become the job's `profile`, which replaces the formulas in `geotrain simulate` and `geotrain plan`; comments and
-    the order of fields stay as they are. If the job stands in the plan file, it is written there.
+    Forward, recompute, backward, optimizer and memory. Runs what `geotrain train` runs, on random tokens, and takes the
+    middle of the measurements. With --write they become the job's `profile`, which replaces the formulas in `geotrain
+    simulate` and `geotrain plan`; comments and the order of fields stay as they are. If the job stands in the plan
+    file, it is written there.
 
     With a plan there is an entry for every stage: the first has the embedding, the last the head; the job then goes
     with plans of as many stages only. With a job there is one entry for all: --layers N is a stage from the middle of

@@ -32,11 +32,12 @@ def command(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Redo the published results of Atlas and BubbleTea, and put ours beside them.
+    """Redo the published results of Atlas and BubbleTea.
 
-    Each experiment is a small file of the package: what is asked, under which conditions, what was published and how
-    far that can be trusted. Simulated numbers are the same in every run; measured ones (testbed: root or user
-    namespaces) carry their repetitions. DIR/index.html shows all, with the command that prints each number.
+    Ours are put beside them. Each experiment is a small file of the package: what is asked, under which conditions,
+    what was published and how far that can be trusted. Simulated numbers are the same in every run; measured ones
+    (testbed: root or user namespaces) carry their repetitions. DIR/index.html shows all, with the command that prints
+    each number.
 
     A run that was ended goes on where it was: results are kept in DIR/results until experiment or code change. All of
     it takes up to 30 minutes on two quiet cores.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from geotrain.cli._output import json_text
-from geotrain.cli._plan import PlanArgument, opened
+from geotrain.cli._plan import PlanArgument, ScheduleOption, opened
 
 if TYPE_CHECKING:
     from geotrain.simulation import Result
@@ -19,14 +19,14 @@ Format = Literal["torch-csv", "json", "text"]
 def command(
     plan: PlanArgument,
     format: Annotated[Format | None, typer.Option(help="How to write it; text, unless given.")] = None,
-    schedule: Annotated[str | None, typer.Option(help="Use this schedule instead of the plan's.")] = None,
+    schedule: ScheduleOption = None,
     pipeline: Annotated[
         int | None, typer.Option(metavar="N", help="With torch-csv: this pipeline of a cell; 0, unless given.")
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Export the action lists of a plan: what each slot does, in which order.
+    """Export what each slot of a plan does, in which order.
 
     text: a line per slot (`2F0`: stage 2, forward, microbatch 0). json: also where the stages are and when each action
     is predicted to run. torch-csv: a row per rank, for `_load_csv` of torch.distributed.pipelining's schedule runtime

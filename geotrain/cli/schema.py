@@ -13,9 +13,10 @@ def command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write; made if missing.")],
     json: JsonOption = False,
 ) -> None:
-    """Write JSON schemas of cluster, job and plan files, for editors.
+    """Write JSON schemas of the three files, for editors.
 
-    An editor with a YAML language server then completes field names and marks mistakes in a file that begins with:
+    Of cluster, job and plan files. An editor with a YAML language server then completes field names and marks mistakes
+    in a file that begins with:
 
         # yaml-language-server: $schema=plan.schema.json
 

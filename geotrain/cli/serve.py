@@ -34,15 +34,16 @@ def command(
     dc: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only this data center's GPUs; all, if they are all here.")
     ] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen; others than loopback need keys.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; others than loopback need --api-keys.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 takes any that is free.")] = 8000,
     api_keys: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A line for each key: key, tenant, priority 0 to 4.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What clients call the model; the directory's name.")
+        str | None,
+        typer.Option(metavar="NAME", help="What clients call the model; the directory's name, if not given."),
     ] = None,
     tokenizer: Annotated[
         Path | None, typer.Option(metavar="FILE|DIR", help="tokenizer.json, where the model has none.")
@@ -51,7 +52,8 @@ def command(
         str, typer.Option(metavar="TIME", help="Longest time to first token; who would wait longer gets 429.")
     ] = "2 s",
     degree: Annotated[
-        int | None, typer.Option(metavar="Q", min=1, help="GPUs that share a prompt; as few as memory allows.")
+        int | None,
+        typer.Option(metavar="Q", min=1, help="GPUs that share a prompt; if not given, as few as memory allows."),
     ] = None,
     guard: Annotated[str, typer.Option(metavar="TIME", help="Least time left free before training.")] = "1 ms",
     chunk: Annotated[
@@ -87,12 +89,12 @@ def command(
         str, typer.Option(metavar="TIME", help="At the end, time for requests under way to finish.")
     ] = "30 s",
 ) -> None:
-    """Serve a model from the idle time of training: OpenAI's completions and chat, streamed or not.
+    """Serve a model from the idle time of training.
 
-    Starts a prefill worker beside every training process of the plan and a decoder, and takes requests. Workers
-    compute only while their GPU waits for training, as `geotrain train --announce DIR` says there; where no training
-    runs, they always may. Run it where the training processes are: once per machine, or with --dc once per data
-    center.
+    OpenAI's completions and chat, streamed or not. Starts a prefill worker beside every training process of the plan
+    and a decoder, and takes requests. Workers compute only while their GPU waits for training, as `geotrain train
+    --announce DIR` says there; where no training runs, they always may. Run it where the training processes are: once
+    per machine, or with --dc once per data center.
 
     With --vllm, a vLLM server on this machine decodes: keys and values are handed over through memory, block by block,
     and vLLM goes on from the first token. It must be started with geotrain installed beside it and with the
@@ -105,9 +107,9 @@ def command(
 
         geotrain launch plan.yaml --on local --data data --out run -- --announce /dev/shm/run
 
-        geotrain serve plan.yaml --model run/model --announce /dev/shm/run --port 8000
+        geotrain serve plan.yaml --model earlier-run --announce /dev/shm/run
 
-        curl localhost:8000/v1/completions --json '{"model": "run", "prompt": "The sea", "max_tokens": 20}'
+        curl localhost:8000/v1/completions --json '{"model": "earlier-run", "prompt": "The sea", "max_tokens": 20}'
 
         geotrain serve plan.yaml --model Llama-3.2-1B --vllm http://127.0.0.1:8001/v1
 

@@ -9,7 +9,7 @@ import typer
 
 from geotrain.cli._jitter import EXAMPLE, parse_jitter
 from geotrain.cli._output import JsonOption, print_json
-from geotrain.cli._plan import PlanArgument, opened
+from geotrain.cli._plan import PlanArgument, ScheduleOption, opened
 
 if TYPE_CHECKING:
     from geotrain.simulation import Result
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def command(
     plan: PlanArgument,
-    schedule: Annotated[str | None, typer.Option(help="Use this schedule instead of the plan's.")] = None,
+    schedule: ScheduleOption = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the timeline for ui.perfetto.dev.")] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-contained HTML report.")] = None,
     timeline: Annotated[

@@ -26,7 +26,7 @@ StateOption = Annotated[
     epilog="To begin: geotrain testbed up cluster.yaml && geotrain testbed status", invoke_without_command=True
 )
 def about(context: typer.Context) -> None:
-    """A cluster on this machine, with a WAN that behaves like the file says.
+    """Build a cluster on this machine, with an emulated WAN.
 
     Every node of the cluster file becomes a network namespace with an address of its own. Between data centers there is
     the file's round trip, rate per pair of nodes, capacity, loss and TCP window; inside, the fabric's rate. TCP is the

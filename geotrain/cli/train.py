@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from geotrain.cli._output import JsonOption, print_json
+from geotrain.cli._plan import PlanArgument
 
 if TYPE_CHECKING:
     from geotrain.training.idling import Listener
 
 
 def command(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.")],
+    plan: PlanArgument,
     dc: Annotated[str, typer.Option(metavar="NAME", help="The data center that this process is in.")],
     out: Annotated[Path, typer.Option(metavar="RUN", help="Directory of the run: log, spans, checkpoints, model.")],
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Tokens, as `geotrain data` writes them.")] = None,
@@ -74,10 +75,11 @@ def command(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Train as the plan says, as one of its processes: one per GPU, under torchrun in each data center.
+    """Train as the plan says, as one of its processes.
 
-    `geotrain launch` starts all of them; this is what it starts. Each data center is a torch.distributed world of its
-    own, the data centers meet at the control address, and activations and gradients cross the WAN over TLS.
+    One process per GPU, under torchrun in each data center. `geotrain launch` starts all of them; this is what it
+    starts. Each data center is a torch.distributed world of its own, the data centers meet at the control address, and
+    activations and gradients cross the WAN over TLS.
 
     Every process plays its slot's part of the schedule that `geotrain simulate` shows. Spans of the last steps are left
     in RUN/spans, for `geotrain compare-runs PLAN RUN`.

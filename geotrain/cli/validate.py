@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def command(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="CSV of measured runs; left out: published step times.")
+        Path | None, typer.Argument(metavar="FILE", help="CSV of measured runs; left out: published step times.")
     ] = None,
     calibrate: Annotated[
         Path | None, typer.Option(metavar="OUT.yaml", help="Fit the efficiency rule to the rows and write it.")
@@ -29,7 +29,7 @@ def command(
     chart: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write the chart as SVG.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare predicted with published step times, or with your own measured runs.
+    """Compare predicted step times with published or your own.
 
     Error of each row and of all, whether the order is right, and the trivial model beside it.
 

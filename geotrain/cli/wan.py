@@ -31,7 +31,7 @@ _PORT = 7470
     invoke_without_command=True,
 )
 def about(context: typer.Context) -> None:
-    """Measure a WAN: round trip, rate over connections, cap; and transfers of training size.
+    """Measure a WAN, or transfers over an emulated one.
 
     `serve` runs on a node in one data center, `probe` on a node in the other; what `probe` finds can be written into a
     cluster file. `bench` needs one machine only: it builds the cluster file's WAN as a testbed and times transfers.
@@ -101,10 +101,11 @@ def probe(
     chart: ChartOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure the path to a server: round trip, rate over 1, 2, 4, ... connections, the cap; both ways.
+    """Measure the path to a server, both ways.
 
-    Connections are doubled until the total grows by less than a tenth. That takes about 20 s at 40 ms and loads
-    the path fully meanwhile. Rates are those of our own channel, checksums and TLS included: what a trainer will get.
+    Round trip, rate over 1, 2, 4, ... connections, and the cap. Connections are doubled until the total grows by less
+    than a tenth. That takes about 20 s at 40 ms and loads the path fully meanwhile. Rates are those of our own channel,
+    checksums and TLS included: what a trainer will get.
 
     A cluster file wants `rtt`, `pair_cap` (the most over any number of connections) and `tcp_window` (rate of one
     connection x rtt). --write puts them into the link's entry under `wan.links`, makes one if there is none, and leaves
@@ -164,11 +165,12 @@ def bench(
     chart: ChartOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Time transfers of training size on an emulated WAN: one connection, many, pooled, and plain gloo.
+    """Time transfers of training size on an emulated WAN.
 
-    Builds the two data centers as a testbed (root or user namespaces, as `geotrain testbed`), runs a process per node
-    and sends one buffer at a time, timed from the sender's call until the receiver has it all. The middle of
-    the transfers is shown, beside what the simulator counts on for the same link: bytes / rate + rtt / 2.
+    Over one connection, over many, pooled, and by plain gloo. Builds the two data centers as a testbed (root or user
+    namespaces, as `geotrain testbed`), runs a process per node and sends one buffer at a time, timed from the sender's
+    call until the receiver has it all. The middle of the transfers is shown, beside what the simulator counts on for
+    the same link: bytes / rate + rtt / 2.
 
     gloo is torch.distributed's send and recv, and is left out where torch is not installed. All nodes and the WAN run
     on this machine's cores: where `CPU` comes near the time, the machine is what was measured.

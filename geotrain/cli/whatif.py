@@ -76,8 +76,9 @@ def command(
 
         geotrain whatif cluster.yaml job.yaml --vary wan.default.rtt=10,20,40ms
 
-        geotrain whatif cluster.yaml job.yaml --vary wan.default.pair_cap=1,5,25Gbit/s
-        --vary datacenters.south.nodes=0..600:100 --chart grid.svg --csv grid.csv --resume grid.jsonl
+        geotrain whatif cluster.yaml job.yaml --vary wan.default.pair_cap=1,5,25Gbit/s --chart cap.svg
+
+        geotrain whatif cluster.yaml job.yaml --vary datacenters.south.nodes=0..600:100 --resume nodes.jsonl
 
         geotrain whatif cluster.yaml job.yaml --story knee
 

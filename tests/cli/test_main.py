@@ -1,10 +1,13 @@
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 from geotrain import __version__
+from geotrain.cli._plan import ScheduleOption
 from geotrain.errors import RunError
+from geotrain.plan import ScheduleName
 
 
 def test_version(geotrain):
@@ -17,6 +20,16 @@ def test_help_lists_the_commands_and_says_how_to_begin(geotrain):
     assert answer.exit_code == 0
     for word in ("catalog", "init", "schema", "To begin: `geotrain init DIR`"):
         assert word in answer.out
+
+
+def test_help_cuts_no_sentence_short(geotrain):
+    listed = geotrain("--help").out.split("Commands:\n")[1]
+    assert [line for line in listed.splitlines() if line.endswith("...")] == []
+
+
+def test_the_help_of_schedule_names_every_schedule():
+    help = get_args(ScheduleOption)[1].help
+    assert [name for name in get_args(ScheduleName) if name not in help] == []
 
 
 @pytest.mark.parametrize(
