@@ -22,6 +22,9 @@ check: $(READY) ## format, lint, types, direction of imports
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
+docs: $(READY) ## write each command's help into its page of docs/commands
+	@$(BIN)/python -m tests.cli.pages
+
 bench: $(READY) ## run the benchmarks
 	@$(BIN)/python -m benchmarks
 
@@ -44,4 +47,4 @@ $(VLLM_READY):
 	@$(VLLM)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help demo test test-vllm check bench clean
+.PHONY: help demo test test-vllm check docs bench clean
