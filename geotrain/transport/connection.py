@@ -76,6 +76,8 @@ class Connection:
         self._out: list[memoryview] = []
         self._unsent_bytes = 0
         self._leaving = False
+        self._drained = False
+        """Whether all that had come was read; if more has come since, `_sleep` does not wait."""
         self._frame = bytearray(FRAME_BYTES)
         self._space = memoryview(self._frame)
         self._data: Data | None = None
@@ -100,7 +102,7 @@ class Connection:
                     return hang_up(self._sock, _FAREWELL_S)
                 if read is None:
                     return None
-                if not (wrote or read):
+                if not wrote and self._drained:
                     self._sleep()
         finally:
             self._sock.close()
@@ -208,11 +210,12 @@ class Connection:
 
     def _read(self) -> bool | None:
         """Take in what is there; whether that was anything. None when the peer has ended."""
-        read = False
+        read = self._drained = False
         for _ in range(_READS_PER_TURN):
             try:
                 count = self._receive_into(self._space)
             except _WAIT:
+                self._drained = True
                 break
             if not count:
                 return None

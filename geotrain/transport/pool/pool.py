@@ -48,6 +48,7 @@ class Pool:
         self._member = Member(member, sorted([member, *lan]), job=job, pooling=pooling)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
+        self._waited_for: list[Callable[[], bool]] = []
         self._looked_at_s = time.monotonic()
         self._tick_s = pooling.patience_s / 4
         self._closed = False
@@ -181,7 +182,7 @@ class Pool:
                 item = self._member.next(line)
                 if item is not None:
                     return item
-                self._changed.notify_all()
+                self._tell()
                 self._work[line].wait()
             return None
 
@@ -206,7 +207,12 @@ class Pool:
         for line, work in self._work.items():
             if self._member.has_work(line):
                 work.notify()
-        self._changed.notify_all()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Who waits costs time when woken in vain."""
+        if any(ready() for ready in self._waited_for):
+            self._changed.notify_all()
 
     def _notify(self) -> None:
         for work in self._work.values():
@@ -221,9 +227,13 @@ class Pool:
 
     def _wait(self, ready: Callable[[], bool], deadline_s: float, what: str) -> None:
         end_s = time.monotonic() + deadline_s
-        while not ready():
-            self._check()
-            left_s = end_s - time.monotonic()
-            if left_s <= 0:
-                raise DeadlineError(f"{self.peer}: {what} within {deadline_s:g} s")
-            self._changed.wait(left_s)
+        self._waited_for.append(ready)
+        try:
+            while not ready():
+                self._check()
+                left_s = end_s - time.monotonic()
+                if left_s <= 0:
+                    raise DeadlineError(f"{self.peer}: {what} within {deadline_s:g} s")
+                self._changed.wait(left_s)
+        finally:
+            self._waited_for.remove(ready)
