@@ -20,8 +20,10 @@ from geotrain.transport import Channel, Identity, Listener, Settings
 from geotrain.transport.pool import Pooling, join
 from geotrain.transport.pool.wiring import Seat as Member
 
-SPARE = 4 / 3
+SPARE = 1 / 3
 """Connections over what the cluster file's window and round trip call for: real round trips are longer now and then."""
+LEAST_SPARE = 2
+"""Of few connections one more is not enough: a full window carries nothing until its last piece is acknowledged."""
 _LEAST_PIECE_BYTES = 4096
 
 
@@ -137,7 +139,8 @@ class Wiring:
     def _settings(self, slot: int) -> Settings:
         link, wanted = self._link(slot), self.layout.plan.wan.connections
         if wanted == "auto" and link.pair_cap is not None and link.tcp_window_bytes is not None:
-            wanted = math.ceil(SPARE * connections_for(link))
+            needed = connections_for(link)
+            wanted = needed + max(LEAST_SPARE, math.ceil(SPARE * needed))
         # Pieces well below the window, so that all connections end together.
         window_bytes = link.tcp_window_bytes or math.inf
         least = int(min(Settings.min_chunk_bytes, max(_LEAST_PIECE_BYTES, window_bytes / 2)))
