@@ -6,7 +6,6 @@ A request waits, is booked, is prefilled, and is decoded; whatever happens to a 
 import asyncio
 import math
 import time
-from array import array
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
@@ -16,7 +15,6 @@ from itertools import count
 from geotrain.errors import InputError
 from geotrain.prefill.booking import Booking, Command, Refuse, Run
 from geotrain.prefill.controller import Controller
-from geotrain.prefill.predictor import PrefillTime
 from geotrain.prefill.request import End, Request
 from geotrain.prefill.settings import Settings
 from geotrain.serving.contract import Broken, Busy, Draining, Piece, Prompt, rounded
@@ -24,14 +22,10 @@ from geotrain.serving.desk import Desk
 from geotrain.serving.journal import Journal
 from geotrain.serving.messages import (
     Cancel,
-    DecodeStart,
     Error,
     Forget,
     Report,
-    Slice,
     Step,
-    Task,
-    Tensor,
     Token,
     Tokens,
     Windows,
@@ -39,11 +33,12 @@ from geotrain.serving.messages import (
 from geotrain.serving.metrics import Metrics
 from geotrain.serving.model_card import ModelCard
 from geotrain.serving.outside import Outside
-from geotrain.serving.steps import Change, Steps
+from geotrain.serving.steps import Steps
+from geotrain.serving.tasks import start, tasks
+from geotrain.serving.watching import Watch
 from geotrain.serving.wire import Frame
 
 _TICK_S = 0.1
-_SELDOM = 0.95
 _SOON_S = 1.0
 _AT_ONCE = 2
 
@@ -89,7 +84,7 @@ class LiveEngine:
     ) -> None:
         """`names`: of the workers, in the order of the controller's slots."""
         self._card, self._names, self._settings = card, names, settings
-        self._metrics, self._journal = metrics, journal
+        self._metrics, self._watch = metrics, Watch(metrics, journal)
         self._slot = {name: slot for slot, name in enumerate(names)}
         self.desk: Desk
         self._controller: Controller | None = None
@@ -105,8 +100,6 @@ class LiveEngine:
         self._by_number: dict[int, _Live] = {}
         self._booked: dict[int, _Booked] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._told: dict[str, Windows] = {}
-        self._change, self._filled = Change(), False
         self._outside = Outside()
         self._said: deque[Token] = deque()
         """By the decoder, and not handed out yet."""
@@ -220,7 +213,7 @@ class LiveEngine:
         self._controller, self._steps = controller, steps
         now_s = time.monotonic()
         for slot, name in enumerate(self._names):
-            controller.vacate(slot, vacant=name not in self._told or not self._told[name].trains)
+            controller.vacate(slot, vacant=not self._watch.trains(name))
             if name not in self._addresses:
                 controller.lost(slot, now_s)
 
@@ -274,32 +267,15 @@ class LiveEngine:
             live.booking = booking.number
             if not live.at_decoder:
                 live.at_decoder = True
-                about, ids = _ids(live.prompt.tokens)
-                start = DecodeStart(request=live.prompt.id, sampling=live.prompt.sampling, tensor=about)
-                self.desk.send(self._decoder, start, ids)
-        for chunk, slices in enumerate(self._slices(here, booking.kind.time)):
-            about, ids = _ids([token for live, one in slices for token in _tokens(live, one)])
-            for place, name in enumerate(names):
-                task = Task(
-                    booking=booking.number,
-                    place=place,
-                    chunk=chunk,
-                    slices=tuple(one for _, one in slices),
-                    unit_s=booking.unit_s[chunk],
-                    seldom_s=booking.unit_s[chunk] * booking.kind.time.factor(_SELDOM),
-                    next=self._addresses[names[place + 1]] if place + 1 < len(names) else None,
-                    decoder=self._addresses[self._decoder],
-                    tensor=None if place else about,
-                )
-                self.desk.send(name, task, b"" if place else ids)
-
-    def _slices(self, lives: Sequence[_Live], pace: PrefillTime) -> list[list[tuple[_Live, Slice]]]:
-        """By chunk: a batch is one, a long prompt several."""
-        if len(lives) > 1:
-            return [[(live, _slice(live, len(live.prompt.tokens), 0)) for live in lives]]
-        live = lives[0]
-        pieces = pace.chunks(len(live.prompt.tokens), 0, self._settings.chunk_tokens)
-        return [[(live, _slice(live, new, cached))] for new, cached in pieces]
+                self.desk.send(self._decoder, *start(live.prompt))
+        for place, task, ids in tasks(
+            booking,
+            [live.prompt for live in here],
+            chunk_tokens=self._settings.chunk_tokens,
+            addresses=[self._addresses[name] for name in names],
+            decoder=self._addresses[self._decoder],
+        ):
+            self.desk.send(names[place], task, ids)
 
     def _void(self, bookings: Sequence[Booking]) -> None:
         """Nobody works on these any more; their requests may be booked again."""
@@ -413,40 +389,19 @@ class LiveEngine:
                 live.started_s = report.now_s
                 self._metrics.observe_queue(self._card.name, report.now_s - live.request.arrival_s)
             return
-        self._filled = True
-        self._metrics.observe_wait_for_bubble(report.waited_s)
-        self._journal.worked(name, report)
+        self._watch.worked(name, report)
 
     def _stepped(self, slot: int, step: Step) -> None:
         if self._controller is None or (begin_s := self._steps.heard(slot, step)) is None:
             return
-        self._journal.stepped(step.number, begin_s)
-        if not math.isnan(length_s := self._steps.length_s):
-            self._metrics.observe_step(length_s)
-            self._change.add(length_s, filled=self._filled)
-            if (share := self._change.share) is not None:
-                self._metrics.set_step_change(share)
-        self._filled = False
+        self._watch.stepped(step.number, begin_s, self._steps.length_s)
         self._controller.step_began(begin_s)
         self._give_up()
 
     def _watched(self, name: str, now: Windows) -> None:
-        before = self._told.get(name)
-        self._told[name] = now
-        if before is None or before.trains != now.trains:
-            if self._controller is not None:
-                self._controller.vacate(self._slot[name], vacant=not now.trains)
-                self._advance()
-            before = before or Windows(trains=False, offered_s=0, used_s=0, overruns=0, overrun_s=0, guard_s=0)
-        offered_s = now.offered_s - before.offered_s if now.offered_s >= before.offered_s else now.offered_s
-        used_s = max(0.0, now.used_s - before.used_s)
-        self._metrics.add_bubble("offered", offered_s)
-        self._metrics.add_bubble("used", used_s)
-        for reason, wasted_s in now.wasted_s.items():
-            self._metrics.add_bubble("wasted", wasted_s - before.wasted_s.get(reason, 0.0), reason=reason)
-        self._metrics.add_overruns(now.overruns - before.overruns, now.overrun_s - before.overrun_s)
-        self._metrics.set_guard(max(told.guard_s for told in self._told.values()))
-        self._journal.watched(name, now)
+        if self._watch.watched(name, now) and self._controller is not None:
+            self._controller.vacate(self._slot[name], vacant=not now.trains)
+            self._advance()
 
 
 def _error(refusal: Refuse) -> Exception:
@@ -456,22 +411,3 @@ def _error(refusal: Refuse) -> Exception:
         # Who waited too long has lost nothing but time.
         return Busy("no bubble in time", retry_after_s=refusal.retry_after_s or _SOON_S)
     return InputError(f"a prompt of {refusal.request.input_tokens} tokens: {refusal.reason} for the GPUs here")
-
-
-def _slice(live: _Live, tokens: int, position: int) -> Slice:
-    whole = len(live.prompt.tokens)
-    return Slice(
-        request=live.prompt.id,
-        position=position,
-        tokens=tokens,
-        prompt_tokens=whole,
-        sampling=live.prompt.sampling if position + tokens == whole else None,
-    )
-
-
-def _tokens(live: _Live, part: Slice) -> Sequence[int]:
-    return live.prompt.tokens[part.position : part.position + part.tokens]
-
-
-def _ids(tokens: Sequence[int]) -> tuple[Tensor, bytes]:
-    return Tensor(dtype="int64", shape=(len(tokens),)), array("q", tokens).tobytes()

@@ -1,8 +1,6 @@
 """What workers tell of training's steps, as the forecast learns it."""
 
-from collections import deque
 from collections.abc import Sequence
-from statistics import median
 
 import numpy as np
 
@@ -10,9 +8,6 @@ from geotrain.prefill.bubbles import Bubbles
 from geotrain.prefill.forecast import Forecast
 from geotrain.serving.messages import Step
 from geotrain.timeline import Floats
-
-_REMEMBERED = 64
-_ENOUGH = 3
 
 
 class Steps:
@@ -59,24 +54,6 @@ class Steps:
         forecast.learn(
             _mean(start_s, forecast.start_s), _mean(end_s, forecast.end_s), forecast.lead_s.copy(), self.length_s
         )
-
-
-class Change:
-    """How much longer training's steps are with prefill beside them than without."""
-
-    def __init__(self) -> None:
-        self._lengths_s: dict[bool, deque[float]] = {filled: deque(maxlen=_REMEMBERED) for filled in (False, True)}
-
-    def add(self, length_s: float, *, filled: bool) -> None:
-        """A step, and whether prefill ran in it."""
-        self._lengths_s[filled].append(length_s)
-
-    @property
-    def share(self) -> float | None:
-        """Of a step; None until there are some of both."""
-        if min(map(len, self._lengths_s.values())) < _ENOUGH:
-            return None
-        return median(self._lengths_s[True]) / median(self._lengths_s[False]) - 1
 
 
 def _fill(
