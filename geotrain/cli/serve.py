@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _GUARD_QUANTILE = 0.75
 """Nobody tells a real slot that its input is on the way, so windows end less predictably than simulated ones."""
+_COLLECT_AFTER = 2000, 1000, 10
+"""Objects, and rounds, between two looks for garbage among the young and the older ones."""
 
 
 def command(
@@ -256,8 +258,10 @@ def _serve(
                 await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
                 if not ended.is_set():
                     starting.result()
+                    # Requests leave no cycles behind; looking for some after every few of them makes others wait.
                     gc.collect()
                     gc.freeze()
+                    gc.set_threshold(*_COLLECT_AFTER)
                     say(f"serving {card.name} at http://{host}:{bound}/v1")
                     await ending
                 say(f"ending: {running.engine.under_way} requests under way")

@@ -64,6 +64,7 @@ class Door:
             raise
         except Exception as error:
             refusal = Refusal.of(error, request_id=reply.entry.id)
+            _let_go(error)
             try:
                 async with asyncio.timeout(_LAST_WORDS_S):
                     await reply.refuse(refusal)
@@ -123,6 +124,13 @@ class Door:
             work.cancel()
             gone.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Of the frames it came through, which hold it: else every refusal would be left to the garbage collector."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
 
 
 class _ClientGoneError(Exception):

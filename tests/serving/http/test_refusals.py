@@ -1,5 +1,6 @@
 """Wrong requests get an error in OpenAI's format that says what is wrong; never a 5xx."""
 
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +9,7 @@ import httpx2 as httpx
 import openai
 import pytest
 
-from geotrain.serving.contract import Broken
+from geotrain.serving.contract import Broken, Busy
 from geotrain.serving.http.limits import Limits
 from tests.serving.http.toy import MODEL, Site, Toy, served
 
@@ -120,6 +121,19 @@ def test_a_busy_engine_says_when_to_come_back():
             headers = raised.value.response.headers
             assert (headers["retry-after"], headers["retry-after-ms"]) == ("2", "1200")
             assert raised.value.code == "rate_limit_exceeded"
+
+
+def test_who_is_turned_away_leaves_nothing_for_the_garbage_collector():
+    gc.collect()
+    gc.disable()
+    try:
+        with served(Toy(capacity=0)) as site:
+            for stream in (False, True) * 5:
+                body = {"model": MODEL, "prompt": "a", "stream": stream}
+                assert httpx.post(f"{site.url}{TEXT}", json=body).status_code == 429
+            assert sum(isinstance(one, Busy) for one in gc.get_objects()) <= 1
+    finally:
+        gc.enable()
 
 
 def test_several_prompts_are_refused_together():
