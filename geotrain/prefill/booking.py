@@ -42,11 +42,6 @@ class Booking:
         """Keys and values to hold."""
         return sum(request.input_tokens for request in self.requests)
 
-    @property
-    def work_s(self) -> float:
-        """On all slots together."""
-        return sum(self.unit_s) * self.kind.served.shape.layers
-
 
 @dataclass(frozen=True, slots=True)
 class Run:

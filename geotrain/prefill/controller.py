@@ -57,7 +57,7 @@ class Controller:
     def arrive(self, request: Request, now_s: float) -> list[Command]:
         """A request: booked, queued or refused."""
         model = request.model or self._only
-        if model is None or model not in self._ledger.pools:
+        if model is None or model not in self._ledger.crews:
             return [Refuse(request, End.REJECTED, "unknown model")]
         if request.input_tokens > self._ledger.largest(model):
             return [Refuse(request, End.REJECTED, "too long")]
@@ -150,7 +150,7 @@ class Controller:
 
     def capacity_rps(self, tokens: int) -> float:
         """Prompts of that length that bubbles can take in a second, or a little if there are none now."""
-        return self._ledger.capacity_rps(self._only or next(iter(self._ledger.pools)), tokens)
+        return self._ledger.capacity_rps(self._only or next(iter(self._ledger.crews)), tokens)
 
     @property
     def waiting(self) -> int:
@@ -171,7 +171,7 @@ class Controller:
         if wake_s <= now_s or offer.end_s + offer.hand_over_s > first.deadline_s:
             return now_s
         # Whoever waits for a certain slot must not keep those behind him off the others.
-        return now_s if self._ledger.has_idle(offer.pool, now_s) else wake_s
+        return now_s if self._ledger.has_idle(offer.crew, now_s) else wake_s
 
     def _predicted_s(self, request: Request, offer: Offer | None) -> float:
         """Time to first token: exact for who comes first, by the work ahead for who has to queue."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from geotrain.prefill.booking import Booking
+from geotrain.prefill.crew import Crew, Work
 from geotrain.prefill.fleet import Kind, Slot
 from geotrain.prefill.forecast import Forecast
 from geotrain.prefill.placing import NOTHING, lay, place
-from geotrain.prefill.pool import Pool, Work
 from geotrain.prefill.request import Request
 from geotrain.prefill.settings import Settings
 from geotrain.timeline import Floats
@@ -22,7 +22,7 @@ _LEAST_RPS = 0.1
 class Offer:
     """The best place found for some requests."""
 
-    pool: Pool
+    crew: Crew
     instance: int
     now_s: float
     start_s: float
@@ -35,7 +35,7 @@ class Offer:
 
     def ttft_s(self, quantile: float) -> float:
         """From now to the first token at the decoder, if prefill takes as long as it does at that quantile."""
-        late_s = self.work_s * (self.pool.kind.time.factor(quantile) - 1)
+        late_s = self.work_s * (self.crew.kind.time.factor(quantile) - 1)
         return self.end_s - self.now_s + late_s + self.hand_over_s
 
 
@@ -46,9 +46,9 @@ class Ledger:
         self, slots: Sequence[Slot], kinds: Mapping[str, Sequence[Kind]], forecast: Forecast, settings: Settings
     ) -> None:
         self._forecast, self._settings = forecast, settings
-        self.pools = {model: [Pool(kind, settings.chunk_tokens) for kind in each] for model, each in kinds.items()}
-        self._largest = {m: max(int(pool.room.max()) for pool in pools) for m, pools in self.pools.items()}
-        self._pool_of = {id(pool.kind): pool for pools in self.pools.values() for pool in pools}
+        self.crews = {model: [Crew(kind, settings.chunk_tokens) for kind in each] for model, each in kinds.items()}
+        self._largest = {m: max(int(crew.room.max()) for crew in crews) for m, crews in self.crews.items()}
+        self._crew_of = {id(crew.kind): crew for crews in self.crews.values() for crew in crews}
         # Dedicated slots share a row behind the forecast's: one window without end.
         self._always = forecast.bubbles.num_slots
         self._own_rows = np.array([self._always if slot.dedicated else slot.row for slot in slots])
@@ -61,8 +61,6 @@ class Ledger:
         self._open: dict[int, tuple[Booking, list[float]]] = {}
         self._on_slot: list[set[int]] = [set() for _ in slots]
         self._made = 0
-        self.booked_s = 0.0
-        """Slot-seconds booked in bubbles and not yet closed."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -72,8 +70,8 @@ class Ledger:
         self._end_s = np.append(forecast.usable_end_s, _FOREVER_S)
         so_far = np.append(0.0, np.cumsum(np.maximum(forecast.usable_end_s - forecast.start_s, 0.0)))
         self._idle = np.append(np.diff(so_far[forecast.bubbles.first]) / forecast.step_s, 1.0)
-        pools = [pool for pool in self._pool_of.values() if not pool.kind.like.dedicated]
-        alive = np.unique(np.concatenate([pool.kind.slots[pool.room != NOTHING].ravel() for pool in pools]))
+        crews = [crew for crew in self._crew_of.values() if not crew.kind.like.dedicated]
+        alive = np.unique(np.concatenate([crew.kind.slots[crew.room != NOTHING].ravel() for crew in crews]))
         self.rate = float(self._idle[self._rows[alive]].sum())
         """Slot-seconds of bubbles per second."""
 
@@ -83,34 +81,34 @@ class Ledger:
 
     def crowded(self, model: str, tokens: int) -> bool:
         """Whether so many tokens have no room in the bubbles until something there is done."""
-        return all(pool.room.max() < tokens for pool in self.pools[model] if not pool.kind.like.dedicated)
+        return all(crew.room.max() < tokens for crew in self.crews[model] if not crew.kind.like.dedicated)
 
-    def has_idle(self, pool: Pool, now_s: float) -> bool:
+    def has_idle(self, crew: Crew, now_s: float) -> bool:
         """Whether one of its instances has nothing to do."""
         if self._frontier_s.min() > now_s:
             return False
-        dry = (self._frontier_s[pool.kind.slots] <= now_s).all(axis=1)
-        return bool((dry & (pool.room != NOTHING)).any())
+        dry = (self._frontier_s[crew.kind.slots] <= now_s).all(axis=1)
+        return bool((dry & (crew.room != NOTHING)).any())
 
     def capacity_rps(self, model: str, tokens: int) -> float:
         """Prompts of that length in a second, on all slots that are there."""
-        return max(_LEAST_RPS, self.rate / self.pools[model][0].prompt(tokens, 0).total_s)
+        return max(_LEAST_RPS, self.rate / self.crews[model][0].prompt(tokens, 0).total_s)
 
     def best(self, model: str, requests: tuple[Request, ...], now_s: float, *, dedicated: bool = False) -> Offer | None:
         """Where the requests, one or a batch, end soonest."""
         found: Offer | None = None
         tokens, blocks = requests[0].input_tokens, requests[0].blocks
-        for pool in self.pools[model]:
-            if pool.kind.like.dedicated == dedicated:
-                work = pool.prompt(tokens, 0) if len(requests) == 1 else pool.batch(requests)
-                found = self._sooner(found, pool, slice(None), work, now_s)
-                for instance, cached in pool.prefixes.longest(blocks):
-                    work = pool.prompt(tokens, min(cached, tokens - 1))
-                    found = self._sooner(found, pool, slice(instance, instance + 1), work, now_s)
+        for crew in self.crews[model]:
+            if crew.kind.like.dedicated == dedicated:
+                work = crew.prompt(tokens, 0) if len(requests) == 1 else crew.batch(requests)
+                found = self._sooner(found, crew, slice(None), work, now_s)
+                for instance, cached in crew.prefixes.longest(blocks):
+                    work = crew.prompt(tokens, min(cached, tokens - 1))
+                    found = self._sooner(found, crew, slice(instance, instance + 1), work, now_s)
         return found
 
-    def _sooner(self, found: Offer | None, pool: Pool, among: slice, work: Work, now_s: float) -> Offer | None:
-        kind, forecast = pool.kind, self._forecast
+    def _sooner(self, found: Offer | None, crew: Crew, among: slice, work: Work, now_s: float) -> Offer | None:
+        kind, forecast = crew.kind, self._forecast
         until_s = now_s + self._settings.slo_s + self._settings.suspension_s
         instance, start_s, end_s = place(
             self._first,
@@ -123,7 +121,7 @@ class Ledger:
             self._frontier_s,
             kind.slots[among],
             kind.layers[among],
-            pool.room[among],
+            crew.room[among],
             work.tokens,
             work.unit_s,
             work.hop_s,
@@ -133,7 +131,7 @@ class Ledger:
         if instance == NOTHING or (found is not None and end_s >= found.end_s):
             return found
         return Offer(
-            pool=pool,
+            crew=crew,
             instance=(among.start or 0) + instance,
             now_s=now_s,
             start_s=start_s,
@@ -147,7 +145,7 @@ class Ledger:
 
     def book(self, requests: tuple[Request, ...], offer: Offer) -> Booking:
         """Take the offer, which must have been made at this moment."""
-        kind, instance, forecast = offer.pool.kind, offer.instance, self._forecast
+        kind, instance, forecast = offer.crew.kind, offer.instance, self._forecast
         slots, frontier_s = kind.slots[instance], np.empty(kind.slots.shape[1])
         lay(
             self._first,
@@ -199,9 +197,9 @@ class Ledger:
             busy = bool(self._on_slot[slot])
             self._frontier_s[slot] = max(now_s, self._frontier_s[slot] + shift_s) if busy else now_s
             dry = dry or not busy
-        pool = self._pool_of[id(booking.kind)]
+        crew = self._crew_of[id(booking.kind)]
         for request in booking.requests:
-            pool.prefixes.keep(booking.instance, request.blocks, int(pool.room[booking.instance]))
+            crew.prefixes.keep(booking.instance, request.blocks, int(crew.room[booking.instance]))
         return booking, dry
 
     def catch_up(self, now_s: float) -> None:
@@ -218,9 +216,9 @@ class Ledger:
     def lost(self, slot: int, now_s: float) -> list[Booking]:
         """The slot is gone, and with it its instances; what was booked on them is void."""
         self._gone.add(slot)
-        for pool, instance in self._instances_on(slot):
-            pool.room[instance] = NOTHING
-            pool.prefixes.shrink(instance, 0)
+        for crew, instance in self._instances_on(slot):
+            crew.room[instance] = NOTHING
+            crew.prefixes.shrink(instance, 0)
         self.refresh()
         return self._void(sorted(self._on_slot[slot]), now_s)
 
@@ -228,9 +226,9 @@ class Ledger:
         """The slot is there again, with nothing on it."""
         self._gone.discard(slot)
         self._frontier_s[slot] = now_s
-        for pool, instance in self._instances_on(slot):
-            if self._gone.isdisjoint(pool.kind.slots[instance].tolist()):
-                pool.room[instance] = pool.kind.room_tokens[instance]
+        for crew, instance in self._instances_on(slot):
+            if self._gone.isdisjoint(crew.kind.slots[instance].tolist()):
+                crew.room[instance] = crew.kind.room_tokens[instance]
         self.refresh()
 
     def vacate(self, slot: int, *, vacant: bool) -> None:
@@ -242,10 +240,10 @@ class Ledger:
         """A booking that nobody waits for any more is void."""
         return self._void([number], now_s)[0]
 
-    def _instances_on(self, slot: int) -> Iterator[tuple[Pool, int]]:
-        for pool in self._pool_of.values():
-            for instance in np.flatnonzero((pool.kind.slots == slot).any(axis=1)).tolist():
-                yield pool, instance
+    def _instances_on(self, slot: int) -> Iterator[tuple[Crew, int]]:
+        for crew in self._crew_of.values():
+            for instance in np.flatnonzero((crew.kind.slots == slot).any(axis=1)).tolist():
+                yield crew, instance
 
     def overdue(self, arrived_s: float, now_s: float) -> list[Booking]:
         """What is still open of who arrived before that time is void."""
@@ -268,9 +266,7 @@ class Ledger:
 
     def _hold(self, booking: Booking, sign: int) -> None:
         """Keep, or give back, what a booking takes."""
-        pool, instance = self._pool_of[id(booking.kind)], booking.instance
-        if pool.room[instance] != NOTHING:
-            pool.room[instance] -= sign * booking.tokens
-            pool.prefixes.shrink(instance, int(pool.room[instance]))
-        if not booking.kind.like.dedicated:
-            self.booked_s = max(0.0, self.booked_s + sign * booking.work_s) if self._open else 0.0
+        crew, instance = self._crew_of[id(booking.kind)], booking.instance
+        if crew.room[instance] != NOTHING:
+            crew.room[instance] -= sign * booking.tokens
+            crew.prefixes.shrink(instance, int(crew.room[instance]))

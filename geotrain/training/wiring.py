@@ -17,8 +17,7 @@ from geotrain.training.lines import GlooLine, NcclLine, WanLine
 from geotrain.training.post import Kind, Line, Mailbox
 from geotrain.training.script import Script
 from geotrain.transport import Channel, Identity, Listener, Settings
-from geotrain.transport.pool import Pooling, join
-from geotrain.transport.pool.wiring import Seat as Member
+from geotrain.transport.pool import Endpoint, Pooling, join
 
 SPARE = 1 / 3
 """Connections over what the cluster file's window and round trip call for: real round trips are longer now and then."""
@@ -94,7 +93,7 @@ class Wiring:
             return None
         at = dict(zip(self.layout.seats, told, strict=True))
         here, there = (
-            [Member(node=end.name, host=at[end][0], port=at[end][1])]
+            [Endpoint(node=end.name, host=at[end][0], port=at[end][1])]
             for end in (seat, self.layout.at(0, other)[seat.part])
         )
         leaving.then(lambda patience_s: listener.close())
@@ -155,9 +154,9 @@ class Wiring:
         channels: dict[int, Channel] = {}
         errors: list[Exception] = []
 
-        def member(seat: Seat, towards: int) -> Member:
+        def endpoint(seat: Seat, towards: int) -> Endpoint:
             host, port = addresses[seat.name][str(towards)]
-            return Member(node=seat.name, host=host, port=port)
+            return Endpoint(node=seat.name, host=host, port=port)
 
         def join_at(slot: int) -> None:
             seat = self.seat
@@ -167,8 +166,8 @@ class Wiring:
                 channels[slot] = join(
                     listener=listeners[slot],
                     identity=self.identity,
-                    here=[member(self.layout.at(p, seat.stage)[0], slot) for p in together],
-                    there=[member(self.layout.at(p, slot)[0], seat.stage) for p in together],
+                    here=[endpoint(self.layout.at(p, seat.stage)[0], slot) for p in together],
+                    there=[endpoint(self.layout.at(p, slot)[0], seat.stage) for p in together],
                     wan=self._settings(slot),
                     pooling=self._pooling(slot),
                     deadline_s=self.deadline_s,

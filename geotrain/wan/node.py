@@ -83,14 +83,14 @@ class _Node:
     def join(
         self, here: list[dict[str, Any]], there: list[dict[str, Any]], wan: dict[str, Any], pooling: dict[str, Any]
     ) -> str:
-        from geotrain.transport.pool import Pooling, Seat, join
+        from geotrain.transport.pool import Endpoint, Pooling, join
 
         assert self._listener is not None
         channel = join(
             listener=self._listener,
             identity=self._identity,
-            here=[Seat(**seat) for seat in here],
-            there=[Seat(**seat) for seat in there],
+            here=[Endpoint(**endpoint) for endpoint in here],
+            there=[Endpoint(**endpoint) for endpoint in there],
             wan=Settings(**wan),
             pooling=Pooling(**pooling),
             deadline_s=DEADLINE_S,

@@ -2,6 +2,6 @@
 
 from geotrain.transport.pool.pool import Pool, pooled
 from geotrain.transport.pool.settings import Pooling
-from geotrain.transport.pool.wiring import Seat, join
+from geotrain.transport.pool.wiring import Endpoint, join
 
-__all__ = ["Pool", "Pooling", "Seat", "join", "pooled"]
+__all__ = ["Endpoint", "Pool", "Pooling", "join", "pooled"]

@@ -16,7 +16,7 @@ from geotrain.transport.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class Endpoint:
     """Where a node of the cell listens."""
 
     node: str
@@ -28,8 +28,8 @@ def join(
     *,
     listener: Listener,
     identity: Identity,
-    here: Sequence[Seat],
-    there: Sequence[Seat],
+    here: Sequence[Endpoint],
+    there: Sequence[Endpoint],
     wan: Settings,
     lan: Settings | None = None,
     pooling: Pooling | None = None,
@@ -40,24 +40,24 @@ def join(
     All nodes of both sides do this at the same time, each with a listener of its own for this boundary. Of two nodes
     the one with the lower name dials. On an error all channels are closed again.
     """
-    names = [seat.node for seat in here]
+    names = [endpoint.node for endpoint in here]
     if len(here) != len(there) or identity.node not in names:
         raise InputError(f"{identity.node} must be one of {names}, and {len(there)} counterparts as many")
     me = names.index(identity.node)
     # One connection is enough where there is no distance, and then nothing is gained by cutting shards.
     lan = lan or replace(wan, connections=1, min_chunk_bytes=wan.chunk_bytes)
-    peers = {seat: "lan" for seat in here if seat.node != identity.node} | {there[me]: "wan"}
+    peers = {endpoint: "lan" for endpoint in here if endpoint.node != identity.node} | {there[me]: "wan"}
     settings = {"lan": lan, "wan": wan}
     channels: dict[str, Channel] = {}
     errors: list[Exception] = []
 
-    def dial(seat: Seat, kind: str) -> None:
+    def dial(endpoint: Endpoint, kind: str) -> None:
         try:
-            channels[seat.node] = connect(
-                seat.host,
-                seat.port,
+            channels[endpoint.node] = connect(
+                endpoint.host,
+                endpoint.port,
                 identity=identity,
-                peer=seat.node,
+                peer=endpoint.node,
                 channel=kind,
                 settings=settings[kind],
                 deadline_s=deadline_s,
@@ -72,7 +72,7 @@ def join(
     ]
     for thread in dialing:
         thread.start()
-    expected = {seat.node for seat in peers if identity.node > seat.node}
+    expected = {endpoint.node for endpoint in peers if identity.node > endpoint.node}
     try:
         while expected:
             channel = listener.accept(deadline_s=deadline_s)

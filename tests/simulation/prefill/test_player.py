@@ -61,7 +61,7 @@ def assert_what_is_done_was_worked_on(scene: Scene, player: Player, runs: list[B
     for booking in runs:
         rows = np.flatnonzero(spans.request == booking.requests[0].id)
         worked_s = (spans.end_s - spans.start_s)[rows]
-        assert worked_s.sum() == pytest.approx(booking.work_s * scene.pace(booking))
+        assert worked_s.sum() == pytest.approx(sum(booking.unit_s) * sum(booking.layers) * scene.pace(booking))
         assert set(spans.slot[rows].tolist()) == set(booking.slots)
         ends_s = [spans.end_s[rows][spans.slot[rows] == slot].max() for slot in booking.slots]
         assert all(later >= sooner + booking.hop_s - CLOSE_S for sooner, later in pairwise(ends_s))

@@ -1,6 +1,6 @@
 """A node of a cell as a process of its own: `python -m tests.transport.pool.node NAME HOST [KEYS]`.
 
-Does what lines of JSON tell it: is told its settings and says where it listens; is told the seats of both sides and
+Does what lines of JSON tell it: is told its settings and says where it listens; is told the endpoints of both sides and
 joins; then makes buffers, whose bytes follow from pipeline, microbatch and direction, sends them, receives and
 compares. Answers with the moments, of the clock that all processes of this machine share, or with the error.
 """
@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from geotrain.testbed import Testbed
 from geotrain.transport import Channel, Credentials, Direction, Identity, Listener, Settings, TransportError
-from geotrain.transport.pool import Pool, Pooling, Seat, join
+from geotrain.transport.pool import Endpoint, Pool, Pooling, join
 from tests.transport.peer import peak_memory_bytes
 from tests.transport.pool.cells import JOB, header, noise
 
@@ -37,7 +37,7 @@ class Node:
         self._stdin: IO[str] = self.process.stdin
         self._stdout: IO[str] = self.process.stdout
         self.tell(**asdict(settings))
-        self.seat = Seat(node=name, host=host, port=self.answer())
+        self.endpoint = Endpoint(node=name, host=host, port=self.answer())
 
     def tell(self, **order: Any) -> None:
         self._stdin.write(json.dumps(order) + "\n")
@@ -85,8 +85,8 @@ def running(
         for here, there in (("n", "f"), ("f", "n")):
             for node in sides[here]:
                 node.tell(
-                    here=[asdict(other.seat) for other in sides[here]],
-                    there=[asdict(other.seat) for other in sides[there]],
+                    here=[asdict(other.endpoint) for other in sides[here]],
+                    there=[asdict(other.endpoint) for other in sides[there]],
                     wan=asdict(wan),
                     pooling=asdict(pooling),
                 )
@@ -164,8 +164,8 @@ def main() -> None:
         channel = join(
             listener=listener,
             identity=identity,
-            here=[Seat(**seat) for seat in plan["here"]],
-            there=[Seat(**seat) for seat in plan["there"]],
+            here=[Endpoint(**endpoint) for endpoint in plan["here"]],
+            there=[Endpoint(**endpoint) for endpoint in plan["there"]],
             wan=Settings(**plan["wan"]),
             pooling=Pooling(**plan["pooling"]),
             deadline_s=DEADLINE_S,

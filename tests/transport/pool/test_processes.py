@@ -58,7 +58,7 @@ def test_a_relay_killed_in_the_middle(side: str):
         assert sent["resends"] > 0
         survivor = (far if side == "near" else near)[1]
         survivor.tell(do="receive", sizes=[1])
-        assert survivor.answer().startswith(f"PeerLostError: {victim.seat.node}: lost")
+        assert survivor.answer().startswith(f"PeerLostError: {victim.endpoint.node}: lost")
 
 
 def test_the_counterpart_killed_in_the_middle_is_named():

@@ -29,7 +29,7 @@ class Work:
 
 
 @dataclass(slots=True, eq=False)
-class Pool:
+class Crew:
     """Instances of one kind."""
 
     kind: Kind
