@@ -77,7 +77,7 @@ async def service(
     journal: Journal,
     say: Callable[[str], None],
 ) -> AsyncIterator["Service"]:
-    """The engine inside the block takes requests as soon as workers and decoder are there."""
+    """Inside the block `started` starts workers and decoder; as soon as they are there, the engine takes requests."""
     with tempfile.TemporaryDirectory(prefix="geotrain-serve-") as directory:
         running = Service(site, card, terms, Path(directory), metrics, journal, say)
         await running.open()
@@ -118,8 +118,10 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Start everybody; requests are taken when they are there."""
+        """Have a place where everybody reports."""
         await self.desk.open(self._address("serve"))
+
+    async def _start(self) -> None:
         terms, settings = self._terms, self._site.scene.settings
         for slot, (first, last) in self._layers.items():
             name = self._site.names[slot]
@@ -138,7 +140,6 @@ class Service:
             )
             await self.staff.start(name, work, spec)
         await self._start_decoder()
-        self._tasks = [asyncio.create_task(self._begin()), asyncio.create_task(self.engine.tick())]
 
     async def _start_decoder(self) -> None:
         terms, vllm = self._terms, self._terms.vllm
@@ -164,10 +165,12 @@ class Service:
         await self.staff.close()
 
     async def started(self) -> None:
-        """Until requests are taken; RunError if that cannot be."""
+        """Start everybody, until requests are taken; RunError if that cannot be."""
+        self._tasks = [asyncio.create_task(self._begin()), asyncio.create_task(self.engine.tick())]
         await asyncio.shield(self._tasks[0])
 
     async def _begin(self) -> None:
+        await self._start()
         names = {self._site.names[slot] for slot in self._layers} | {DECODER}
         await self._until(lambda: names <= self._ready, lambda: f"{', '.join(sorted(names - self._ready)[:5])}")
         times = self._terms.times
