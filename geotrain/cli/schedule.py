@@ -23,7 +23,7 @@ def command(
     pipeline: Annotated[
         int | None, typer.Option(metavar="N", help="With torch-csv: this pipeline of a cell; 0, unless given.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write to a file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Export what each slot of a plan does, in which order.
@@ -37,7 +37,7 @@ def command(
 
         geotrain schedule plan.yaml
 
-        geotrain schedule plan.yaml --format torch-csv --output schedule.csv
+        geotrain schedule plan.yaml --format torch-csv --out schedule.csv
 
         geotrain schedule plan.yaml --schedule auto --json | jq '.pipelines[0].slots[0].actions'
     """
@@ -58,11 +58,11 @@ def command(
             )
         result = simulate(loaded if schedule is None else loaded.change(schedule=schedule))
     text = render(result, chosen, pipeline or 0)
-    if output is None:
+    if out is None:
         typer.echo(text, nl=False)
     else:
-        write_text(output, text)
-        typer.echo(f"schedule: {output}  ({chosen})")
+        write_text(out, text)
+        typer.echo(f"schedule: {out}  ({chosen})")
 
 
 def render(result: Result, format: Format, pipeline: int) -> str:

@@ -35,7 +35,7 @@ def test_json_is_json_in_both_spellings(geotrain, example: Path):
         "schema", "cluster", "model", "schedule", "pipelines_per_cell", "cells", "microbatches", "step_time_s",
         "sharing", "stages", "pipelines",
     }  # fmt: skip
-    geotrain("schedule", "plan.yaml", "--format", "json", "--output", "schedule.json")
+    geotrain("schedule", "plan.yaml", "--format", "json", "--out", "schedule.json")
     assert json.loads((example / "schedule.json").read_text()) == answer.json
     assert answer.json["step_time_s"] == geotrain("simulate", "plan.yaml", "--json").json["step_time_s"]
 
@@ -57,7 +57,7 @@ def test_help_says_what_happens_to_recompute(geotrain):
         pytest.param(["plan.yaml", "--pipeline", "0"], "--pipeline goes with --format torch-csv", id="all-of-them"),
         pytest.param(["plan.yaml", "--format", "text", "--json"], "does not go with --format text", id="two-formats"),
         pytest.param(["plan.yaml", "--schedule", "fifo"], "schedule is 'fifo' and must be 'gpipe'", id="schedule"),
-        pytest.param(["plan.yaml", "--output", "/dev/null/x"], "/dev/null/x: cannot be written", id="output"),
+        pytest.param(["plan.yaml", "--out", "/dev/null/x"], "/dev/null/x: cannot be written", id="output"),
     ],
 )
 def test_bad_input_is_one_sentence(geotrain, arguments: list[str], sentence: str):
