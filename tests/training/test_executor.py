@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -15,6 +14,7 @@ from geotrain.plan import ScheduleName
 from geotrain.training.executor import Executor
 from geotrain.training.idling import Idling
 from geotrain.training.script import Script
+from tests.threads import together
 from tests.training.plans import plan
 
 Did = list[tuple[int, Action]]
@@ -97,25 +97,6 @@ class Log:
         self.spans.append((start_s, end_s))
 
 
-def together(works: list[Callable[[], object]]) -> None:
-    """Run all at once; any failure is the test's."""
-    errors: list[BaseException] = []
-
-    def guarded(work: Callable[[], object]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
 @settings(max_examples=20, deadline=None)
 @given(
     schedule=st.sampled_from(
@@ -153,7 +134,7 @@ def test_every_slot_does_its_list_and_every_parcel_finds_its_place(
             )
             for stage in range(stages)
         ]
-        together([partial(_two_steps, one) for one in executors])
+        together(*(partial(_two_steps, one) for one in executors))
         for stage in range(stages):
             listed = [cue.action for cue in script.cues(pipeline, stage)]
             assert [action for _, action in did[stage]] == listed * 2
@@ -212,7 +193,7 @@ def test_an_idle_slot_says_until_when_and_when_it_is_over():
                 time.sleep(0.001)
 
     begin_s = time.monotonic()
-    together([lambda: executor.step(0), feed])
+    together(lambda: executor.step(0), feed)
     assert ear.steps == [0]
     assert ear.windows[0][1] - begin_s == pytest.approx(cues[0].start_s, abs=0.05)
     starts_s = [start_s for start_s, _ in log.spans]

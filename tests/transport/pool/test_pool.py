@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,29 +10,11 @@ from geotrain.errors import InputError
 from geotrain.transport import Channel, ClosedError, DeadlineError, Direction, FrameError, PeerLostError
 from geotrain.transport.memory import memory_pair
 from geotrain.transport.pool import Pool, Pooling, pooled
+from tests.threads import together
 from tests.transport.pairs import soon
 from tests.transport.pool.cells import JOB, SMALL, Cells, cells, header, noise
 
 SIZES = [0, 5000, 700_000, 1_500_001]
-
-
-def together(*work: Callable[[], None]) -> None:
-    """All at once; the first error of any of them."""
-    errors: list[BaseException] = []
-
-    def run(one: Callable[[], None]) -> None:
-        try:
-            one()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(one,)) for one in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def exchange(made: Cells, sizes: list[int], members: list[int] | None = None) -> None:
