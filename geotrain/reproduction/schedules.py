@@ -1,7 +1,7 @@
 """Schedules against each other on GPT-A's proportions: over round trips, pipelines, microbatches, C and memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -115,9 +115,9 @@ def ablation(*, settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
         for step in steps:
             yield step.found("step time", step.result.step_time_s, "s", ".step_time_s")
         for before, after in pairwise(steps[:4]):
-            yield _gain(after, before, "gain of the idea", after)
+            yield replace(after.speedup(before, "gain of the idea"), row=after.row)
         for without in steps[4:]:
-            yield _gain(steps[3], without, "loss without it", without)
+            yield steps[3].speedup(without, "loss without it")
         gains = steps[3].result.gains
         before_s = [steps[2].result.step_time_s, *(gain.step_s for gain in gains)]
         for last_s, gain in zip(before_s, gains, strict=False):
@@ -129,14 +129,3 @@ def ablation(*, settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
                 sources=(steps[3].source(".gains"),),
                 seed=SEED,
             )
-
-
-def _gain(fast: Step, slow: Step, figure: str, told_of: Step) -> Finding:
-    return Finding(
-        row=told_of.row,
-        figure=figure,
-        value=slow.result.step_time_s / fast.result.step_time_s,
-        unit="x",
-        sources=(slow.source(".step_time_s"), fast.source(".step_time_s")),
-        seed=SEED,
-    )
