@@ -23,6 +23,8 @@ SPARE = 1 / 3
 """Connections over what the cluster file's window and round trip call for: real round trips are longer now and then."""
 LEAST_SPARE = 2
 """Of few connections one more is not enough: a full window carries nothing until its last piece is acknowledged."""
+_PIECE = 0.48
+"""Of a window: two pieces fill it, with their frames. The end of one that does not fit comes a round trip late."""
 _LEAST_PIECE_BYTES = 4096
 
 
@@ -140,9 +142,8 @@ class Wiring:
         if wanted == "auto" and link.pair_cap is not None and link.tcp_window_bytes is not None:
             needed = connections_for(link)
             wanted = needed + max(LEAST_SPARE, math.ceil(SPARE * needed))
-        # Pieces well below the window, so that all connections end together.
         window_bytes = link.tcp_window_bytes or math.inf
-        least = int(min(Settings.min_chunk_bytes, max(_LEAST_PIECE_BYTES, window_bytes / 2)))
+        least = int(min(Settings.min_chunk_bytes, max(_LEAST_PIECE_BYTES, _PIECE * window_bytes)))
         return Settings(connections=wanted, min_chunk_bytes=least, peer_timeout_s=self.peer_timeout_s)
 
     def _listen(self, slot: int) -> Listener:

@@ -16,7 +16,17 @@ from typing import Protocol, cast
 
 from geotrain.transport.checksum import checksum
 from geotrain.transport.errors import FrameError
-from geotrain.transport.frame import FRAME_BYTES, Bye, Data, Frame, Status, decode, encode
+from geotrain.transport.frame import (
+    FRAME_BYTES,
+    LEAST_FRAME_BYTES,
+    Bye,
+    Data,
+    Frame,
+    Status,
+    decode,
+    encode,
+    frame_bytes,
+)
 from geotrain.transport.outbox import Piece
 from geotrain.transport.settings import Settings
 from geotrain.transport.sockets import hang_up, limit_unsent, ready_for_frames, throw_away
@@ -78,8 +88,9 @@ class Connection:
         self._leaving = False
         self._drained = False
         """Whether all that had come was read; if more has come since, `_sleep` does not wait."""
-        self._frame = bytearray(FRAME_BYTES)
-        self._space = memoryview(self._frame)
+        self._frame = memoryview(bytearray(FRAME_BYTES))
+        self._frame_bytes = LEAST_FRAME_BYTES
+        self._space = self._frame[:LEAST_FRAME_BYTES]
         self._data: Data | None = None
         self._payload = memoryview(b"")
         self._checked = 0
@@ -202,11 +213,18 @@ class Connection:
                     checksum=0 if self._tls else checksum(frame.data),
                 )
             )
-            self._out = [memoryview(head), frame.data] if frame.data else [memoryview(head)]
+            self._out = self._parts(head, frame.data)
         else:
             self._leaving = isinstance(frame, Bye)
             self._out = [memoryview(encode(frame))]
         return True
+
+    def _parts(self, head: bytes, data: memoryview) -> list[memoryview]:
+        """Together in one TLS record as far as they fit: each record costs a system call and a packet."""
+        if self._tls is not None:
+            beside = _RECORD_BYTES - len(head)
+            head, data = head + data[:beside], data[beside:]
+        return [memoryview(head), data] if data else [memoryview(head)]
 
     def _read(self) -> bool | None:
         """Take in what is there; whether that was anything. None when the peer has ended."""
@@ -253,19 +271,22 @@ class Connection:
 
     def _complete(self) -> None:
         if self._data is None:
-            frame = decode(self._frame)
+            if self._frame_bytes < (needed := frame_bytes(self._frame)):
+                self._space = self._frame[self._frame_bytes : needed]
+                self._frame_bytes = needed
+                return
+            frame = decode(self._frame[: self._frame_bytes])
             payload = self._owner.frame_arrived(self.number, frame)
             if isinstance(frame, Data) and payload is not None:
                 self._data, self._payload, self._checked, self._crc = frame, payload, 0, 0
                 self._space = payload
-            else:
-                self._space = memoryview(self._frame)
-            if self._space:
-                return
+                if payload:
+                    return
         if self._data is not None:
             if self._crc != self._data.checksum:
                 raise FrameError("the payload's checksum is wrong")
             self._owner.payload_arrived(self.number)
             self._data = None
         self._payload = memoryview(b"")
-        self._space = memoryview(self._frame)
+        self._frame_bytes = LEAST_FRAME_BYTES
+        self._space = self._frame[:LEAST_FRAME_BYTES]

@@ -1,9 +1,10 @@
-"""Frames on the wire: what they are, to bytes and back. Pure, and of one size, so that parsing allocates nothing.
+"""Frames on the wire: what they are, to bytes and back. Pure, and of two sizes, so that parsing allocates nothing.
 
     magic 4 | version 1 | kind 1 | 0 2 | body 168, padded with zeros | CRC-32 of all that 4
 
-A Data frame is followed by its payload, whose length and CRC it states. All other frames stand alone. There is one way
-to write each frame: whatever parses, encodes to the same bytes again.
+A Status, of which there are many, has a body of 20. A Data frame is followed by its payload, whose length and CRC it
+states. All other frames stand alone. There is one way to write each frame: whatever parses, encodes to the same bytes
+again.
 """
 
 import struct
@@ -16,20 +17,21 @@ from geotrain.transport.errors import FrameError, VersionError
 from geotrain.transport.header import HEADER_BYTES, Header
 from geotrain.transport.names import NAME_BYTES, check_name, pack_name, unpack_name
 
-VERSION = 1
+VERSION = 2
 SESSION_BYTES = 16
 LEAST_CHUNK_BYTES = 512
 """Nobody may ask for buffers to be cut finer, for each piece costs some memory and time."""
 MAGIC = b"geoT"
-_BODY_BYTES = 168
-_OUTER = struct.Struct(f"<4sBBH{_BODY_BYTES}sI")
-FRAME_BYTES = _OUTER.size
 _REASON_BYTES = 120
 
 _HELLO = struct.Struct(f"<{NAME_BYTES}s{NAME_BYTES}s{NAME_BYTES}s{SESSION_BYTES}sQQIIB")
 _DATA = struct.Struct(f"<QQQII{HEADER_BYTES}s")
 _STATUS = struct.Struct("<QQI")
 _BYE = struct.Struct(f"<Q{_REASON_BYTES}s")
+_SHORT = struct.Struct(f"<4sBBH{_STATUS.size}sI")
+_LONG = struct.Struct("<4sBBH168sI")
+LEAST_FRAME_BYTES, FRAME_BYTES = _SHORT.size, _LONG.size
+_STATUS_KIND = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,8 +97,14 @@ class Bye:
 Frame: TypeAlias = Hello | Data | Status | Bye
 
 
+def frame_bytes(start: Buffer) -> int:
+    """The size of the frame that begins with these bytes, at least LEAST_FRAME_BYTES of them."""
+    return LEAST_FRAME_BYTES if start[5] == _STATUS_KIND else FRAME_BYTES
+
+
 def encode(frame: Frame) -> bytes:
     """The frame's bytes; its numbers have been checked by whoever made it."""
+    outer = _LONG
     match frame:
         case Hello():
             kind, body = 1, _pack_hello(frame)
@@ -104,19 +112,20 @@ def encode(frame: Frame) -> bytes:
             place = (frame.number, frame.offset, frame.total_bytes, frame.chunk_bytes, frame.checksum)
             kind, body = 2, _DATA.pack(*place, frame.header.pack())
         case Status():
-            kind, body = 3, _STATUS.pack(frame.acknowledged, frame.taken, frame.connections)
+            outer, kind, body = _SHORT, _STATUS_KIND, _STATUS.pack(frame.acknowledged, frame.taken, frame.connections)
         case Bye():
             reason = "".join(letter for letter in frame.reason if letter.isprintable()).encode(errors="replace")
             kind, body = 4, _BYE.pack(frame.sent, reason[:_REASON_BYTES].decode(errors="ignore").encode())
-    wire = _OUTER.pack(MAGIC, VERSION, kind, 0, body, 0)
+    wire = outer.pack(MAGIC, VERSION, kind, 0, body, 0)
     return wire[:-4] + checksum(wire[:-4]).to_bytes(4, "little")
 
 
 def decode(wire: Buffer) -> Frame:
     """The frame that these bytes are; FrameError if they are none."""
-    if len(wire) != FRAME_BYTES:
-        raise FrameError(f"a frame has {FRAME_BYTES} bytes, not {len(wire)}")
-    magic, version, kind, zero, body, crc = _OUTER.unpack(wire)
+    if len(wire) < LEAST_FRAME_BYTES or len(wire) != frame_bytes(wire):
+        raise FrameError(f"a frame has {LEAST_FRAME_BYTES} or {FRAME_BYTES} bytes, this one {len(wire)}")
+    outer = _SHORT if len(wire) == LEAST_FRAME_BYTES else _LONG
+    magic, version, kind, zero, body, crc = outer.unpack(wire)
     if magic != MAGIC:
         raise FrameError(f"not a frame: begins with {magic!r}")
     if crc != checksum(memoryview(wire)[:-4]):
@@ -190,6 +199,6 @@ def _read_bye(body: bytes) -> Bye:
 _READERS: dict[int, tuple[struct.Struct, Callable[[bytes], Frame]]] = {
     1: (_HELLO, _read_hello),
     2: (_DATA, _read_data),
-    3: (_STATUS, _read_status),
+    _STATUS_KIND: (_STATUS, _read_status),
     4: (_BYE, _read_bye),
 }

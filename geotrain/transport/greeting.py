@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from geotrain.errors import InputError
 from geotrain.transport.errors import DeadlineError, FrameError, RefusedError, plain
-from geotrain.transport.frame import FRAME_BYTES, MAGIC, Bye, Hello, decode, encode
+from geotrain.transport.frame import LEAST_FRAME_BYTES, MAGIC, Bye, Hello, decode, encode, frame_bytes
 from geotrain.transport.names import check_name
 from geotrain.transport.sockets import hang_up
 from geotrain.transport.tls import Credentials, certified_name
@@ -71,10 +71,11 @@ class Greeting:
     def hear(self) -> Hello:
         """The peer's greeting; RefusedError if it says farewell instead."""
         wire = bytearray()
-        while len(wire) < FRAME_BYTES:
+        needed = LEAST_FRAME_BYTES
+        while len(wire) < needed:
             self._keep_time()
             try:
-                part = self.sock.recv(FRAME_BYTES - len(wire))
+                part = self.sock.recv(needed - len(wire))
             except TimeoutError:
                 raise DeadlineError("no greeting within the time set") from None
             except ssl.SSLError as error:
@@ -85,6 +86,8 @@ class Greeting:
             if not part:
                 raise ConnectionResetError("hung up during the greeting")
             wire += part
+            if len(wire) >= LEAST_FRAME_BYTES:
+                needed = frame_bytes(wire)
         frame = decode(wire)
         if isinstance(frame, Bye):
             raise RefusedError(frame.reason or "refused without a reason")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from geotrain.errors import InputError
 from geotrain.transport import DeadlineError, Identity, Listener, ListenerCounters, RefusedError, connect
 from geotrain.transport.checksum import checksum
-from geotrain.transport.frame import FRAME_BYTES, Bye, Data, Frame, Hello, Status, decode, encode
+from geotrain.transport.frame import FRAME_BYTES, VERSION, Bye, Data, Frame, Hello, Status, decode, encode
 from tests.transport.pairs import QUICK, header, insecure, soon, tcp_pair
 
 PATIENCE_S = 5.0
@@ -85,7 +85,9 @@ def test_another_version_is_refused(listener: Listener):
     wire = bytearray(encode(hello()))
     wire[4] = 9
     wire[-4:] = checksum(wire[:-4]).to_bytes(4, "little")
-    assert answer(listener, bytes(wire)) == Bye(sent=0, reason="speaks version 9 of the protocol, this side speaks 1")
+    assert answer(listener, bytes(wire)) == Bye(
+        sent=0, reason=f"speaks version 9 of the protocol, this side speaks {VERSION}"
+    )
     assert soon(lambda: listener.counters == ListenerCounters(refused=1))
 
 
