@@ -42,7 +42,8 @@ from geotrain.tokens.tokenizer import Tokenizer
 from geotrain.transport import TransportError
 
 _S = TypeVar("_S", bound=Spec)
-_NICE = 10
+_PREFILL_NICE, _DECODE_NICE = 5, 10
+"""Where cores are few: first training, and who decides about requests; then who prefills; then who decodes."""
 
 
 def _plainly(be: Callable[[_S], None]) -> Callable[[_S], None]:
@@ -61,7 +62,7 @@ def _plainly(be: Callable[[_S], None]) -> Callable[[_S], None]:
 @_plainly
 def be_worker(spec: WorkerSpec) -> None:
     """Be a prefill worker until serve hangs up."""
-    _begin()
+    _begin(_PREFILL_NICE)
     shard = Shard.load(spec.model, spec.first, spec.last, device=spec.device)
     gate = Gate(spec.windows, spec.me.name, guard_s=spec.guard_s, quantile=spec.quantile)
     device = Device(spec.windows, spec.me.name) if spec.emulated else None
@@ -71,9 +72,7 @@ def be_worker(spec: WorkerSpec) -> None:
 @_plainly
 def be_decoder(spec: DecoderSpec) -> None:
     """Be the decoder until serve hangs up."""
-    _begin()
-    # Where cores are few, who decides about requests comes before who answers them.
-    os.nice(_NICE)
+    _begin(_DECODE_NICE)
     tokenizer = Tokenizer.read(spec.model / "tokenizer.json")
     part = load_part(spec.model, device=spec.device)
     decoder = Decoder(part, tokenizer, limit_bytes=spec.limit_bytes, stop_ids={*part.config.stop_ids, tokenizer.end_id})
@@ -107,10 +106,11 @@ class _Decodes(Protocol):
     async def run(self) -> None: ...
 
 
-def _begin() -> None:
+def _begin(nice: int = 0) -> None:
     # Ctrl-C goes to the whole group; serve decides when this process ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.nice(nice)
     torch.set_num_threads(1)
 
 
