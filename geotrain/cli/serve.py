@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from geotrain.serving.service import Terms, Vllm
     from geotrain.serving.site import Site
 
-_GUARD_QUANTILE = 0.75
+_GUARD_QUANTILE = 0.9
 """Nobody tells a real slot that its input is on the way, so windows end less predictably than simulated ones."""
 _COLLECT_AFTER = 2000, 1000, 10
 """Objects, and rounds, between two looks for garbage among the young and the older ones."""
