@@ -149,10 +149,6 @@ def command(
         chunk_tokens=chunk,
         batch_tokens=min(chunk, Settings.batch_tokens),
     )
-    try:
-        announce.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--announce: {announce} cannot be made: {error.strerror}") from None
     keys = Keys() if api_keys is None else Keys.load(api_keys)
     drain_s = quantity("--drain", drain, TIME)
     decoder_bytes = quantity("--decoder-memory", decoder_memory, SIZE)
@@ -180,6 +176,10 @@ def command(
                 decoder_bytes=decoder_bytes,
             )
             assert here.layers(), "workers, or an error that says why there are none"
+        try:
+            announce.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--announce: {announce} cannot be made: {error.strerror}") from None
         _serve(here, card, terms, host, port, keys, Limits(), out, drain_s)
 
 

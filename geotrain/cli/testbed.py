@@ -84,9 +84,8 @@ def up(
         of = f" of {site.nodes_in_file}" if count < site.nodes_in_file else ""
         typer.echo(f"{site.dc}: {count}{of} node{'s' if site.nodes_in_file > 1 else ''}, {_addresses(record, site.dc)}")
     typer.echo(f"WAN: {_kind(record)}")
-    options = _options(state, name)
-    typer.echo(f"\nnext: geotrain testbed exec{options} {blueprint.nodes[0].dc} -- COMMAND")
-    typer.echo(f"then: geotrain testbed down{options}")
+    typer.echo(f"\nnext: geotrain testbed exec{files.options} {blueprint.nodes[0].dc} -- COMMAND")
+    typer.echo(f"then: {files.down}")
 
 
 @command.command("exec")
@@ -134,7 +133,7 @@ def status(name: NameOption = "default", state: StateOption = None, json: JsonOp
     facts = _facts(record)
     if facts["state"] != "up":
         how = "cleans up" if facts["state"] == "dead" else "ends it"
-        sentence = f"the testbed {name!r} is {facts['state']}; `geotrain testbed down{_options(state, name)}` {how}"
+        sentence = f"the testbed {name!r} is {facts['state']}; `{files.down}` {how}"
         _answer(facts, sentence, json=json)
         raise typer.Exit(1)
     counted = session.counters()
@@ -165,18 +164,7 @@ def down(name: NameOption = "default", state: StateOption = None, json: JsonOpti
 def _files(state: Path | None, name: str) -> Files:
     from geotrain.testbed import Files
 
-    return Files(_default_state() if state is None else state, name)
-
-
-def _default_state() -> Path:
-    if os.geteuid() == 0:
-        return Path("/run/geotrain-testbed")
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime) / "geotrain-testbed" if runtime else Path(f"/tmp/geotrain-testbed-{os.geteuid()}")
-
-
-def _options(state: Path | None, name: str) -> str:
-    return (f" --name {name}" if name != "default" else "") + (f" --state {state}" if state is not None else "")
+    return Files(state, name)
 
 
 def _answer(facts: dict[str, Any], sentence: str, *, json: bool) -> None:
@@ -237,15 +225,21 @@ def _show(record: Record, facts: dict[str, Any]) -> None:
     for site in record.blueprint.sites:
         typer.echo(f"{site.dc}: {_addresses(record, site.dc)}")
     typer.echo(f"processes inside: {len(facts['processes'])}\n")
-    columns = ("from", "to", "one way", "pair cap", "capacity", "window", "loss", "carried", "dropped", "lost")
-    table = Table(box=None, padding=(0, 1), pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("from", "to") else "right", no_wrap=True)
+    heads = ("from", "to", "one way", "pair cap", "capacity", "window", "loss", "carried", "dropped", "lost")
+    rows = []
     for link in facts["links"]:
         rates = ["-" if link[key] is None else format_rate(link[key]) for key in ("pair_cap", "capacity")]
         window = "-" if link["tcp_window"] is None else format_traffic(link["tcp_window"])
+        loss, lost = (f"{link['loss']:g}", str(link.get("lost", "-"))) if link["loss"] else ("-", "-")
         carried = format_traffic(link["bytes"]) if "bytes" in link else "-"
-        counts = [str(link.get(key, "-")) for key in ("dropped", "lost")]
+        dropped = str(link.get("dropped", "-"))
         ends = (link["from"], link["to"] + (" (cut)" if link.get("cut") else ""))
-        table.add_row(*ends, format_seconds(link["one_way_s"]), *rates, window, f"{link['loss']:g}", carried, *counts)
+        rows.append((*ends, format_seconds(link["one_way_s"]), *rates, window, loss, carried, dropped, lost))
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    # A terminal has room for what there is to say.
+    columns = [(head, cells) for head, *cells in zip(heads, *rows, strict=True) if set(cells) != {"-"}]
+    for head, _ in columns:
+        table.add_column(head, justify="left" if head in ("from", "to") else "right", no_wrap=True)
+    for row in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(*row)
     Console(highlight=False).print(table)

@@ -14,7 +14,16 @@ from geotrain.testbed.blueprint import Blueprint
 
 MARK = "GEOTRAIN_TESTBED"
 """Environment variable of every process started inside a testbed: its identity."""
+DEFAULT_NAME = "default"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+
+
+def default_state() -> Path:
+    """Where testbeds are recorded if nothing else is said."""
+    if os.geteuid() == 0:
+        return Path("/run/geotrain-testbed")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) / "geotrain-testbed" if runtime else Path(f"/tmp/geotrain-testbed-{os.geteuid()}")
 
 
 class Place(BaseModel):
@@ -70,13 +79,24 @@ class Record(BaseModel):
 class Files:
     """The files of one testbed in the state directory."""
 
-    def __init__(self, state: Path, name: str) -> None:
+    def __init__(self, state: Path | None, name: str) -> None:
         if not _NAME.fullmatch(name):
             raise InputError(f"--name is {name!r} and must be 1 to 32 letters, digits, '-' or '_'")
-        self.state, self.name = state, name
-        self.record = state / f"{name}.json"
-        self.log = state / f"{name}.log"
-        self.socket = state / f"{name}.sock"
+        self.state, self.name = default_state() if state is None else state, name
+        self.record = self.state / f"{name}.json"
+        self.log = self.state / f"{name}.log"
+        self.socket = self.state / f"{name}.sock"
+
+    @property
+    def down(self) -> str:
+        """The command that removes this testbed."""
+        return f"geotrain testbed down{self.options}"
+
+    @property
+    def options(self) -> str:
+        """What names this testbed on a command line."""
+        name = f" --name {self.name}" if self.name != DEFAULT_NAME else ""
+        return name + (f" --state {self.state}" if self.state != default_state() else "")
 
     def read(self) -> Record | None:
         """The record, or None if there is no such testbed."""
@@ -121,7 +141,7 @@ class Files:
     def _taken(self) -> str:
         held = self.read()
         state = "is up already" if held is not None and held.alive else "has died and left its record behind"
-        return f"the testbed {self.name!r} {state}: `geotrain testbed down --name {self.name}` removes it"
+        return f"the testbed {self.name!r} {state}: `{self.down}` removes it"
 
 
 def started(process: int) -> int | None:

@@ -116,7 +116,7 @@ class Session:
         if not self.record.alive:
             raise RunError(
                 f"the testbed {name!r} is dead, its process {self.record.keeper} has ended:"
-                f" `geotrain testbed down --name {name}` cleans up"
+                f" `{self.files.down}` cleans up"
             )
         if not self.record.places:
             raise RunError(f"the testbed {name!r} is still being built")

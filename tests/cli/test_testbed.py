@@ -65,7 +65,7 @@ def test_up_exec_status_down(testbed, file: Path, tmp_path: Path):
     ]
 
     again = testbed("up", file)
-    sentence = "error: the testbed 'default' is up already: `geotrain testbed down --name default` removes it\n"
+    sentence = f"error: the testbed 'default' is up already: `geotrain testbed down --state {state}` removes it\n"
     assert (again.exit_code, again.out, again.err) == (2, "", sentence)
 
     inside = execute(state, "east", "--node", "1", "--", "sh", "-c", "echo $GEOTRAIN_ADDRESS; exit 7")

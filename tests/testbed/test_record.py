@@ -29,7 +29,7 @@ def test_a_name_is_claimed_once(tmp_path: Path):
     assert files.read() is None
     files.claim(record())
     assert files.read() == record()
-    with pytest.raises(InputError, match="the testbed 'one' is up already: `geotrain testbed down --name one`"):
+    with pytest.raises(InputError, match="the testbed 'one' is up already: `geotrain testbed down --name one --state "):
         files.claim(record())
     files.write(record(keeper_started=1))
     with pytest.raises(InputError, match="the testbed 'one' has died and left its record behind: "):
