@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from geotrain.serving.site import Site
 
 _GUARD_QUANTILE = 0.9
-"""Nobody tells a real slot that its input is on the way, so windows end less predictably than simulated ones."""
+"""More than in a simulation, where windows end more predictably."""
 _COLLECT_AFTER = 2000, 1000, 10
 """Objects, and rounds, between two looks for garbage among the young and the older ones."""
 
