@@ -45,6 +45,8 @@ _TELL_S = 0.5
 _FORGOTTEN = 4096
 _SAME_WINDOW_S = 1e-3
 _TRIES = 3
+_FORGIVING = 0.98
+"""What is left, after a look in vain, of the belief that the next unit takes as long as the last."""
 
 Send = Callable[[str | None, Message, Buffer], None]
 """To an address, or to serve; any thread may call."""
@@ -65,7 +67,7 @@ class _Work:
     x: torch.Tensor
     run: Pass | None = None
     last_s: float = 0.0
-    """Time of its last unit."""
+    """Time of its last unit, or less where that has kept it waiting."""
     pieces: list[tuple[float, float]] = field(default_factory=list)
     waited_s: float = 0.0
 
@@ -208,6 +210,9 @@ class Prefilling:
         with self._wasting("too short"):
             opened = not self._inbox and self._gate.wait(unit_s, LOOK_S)
         work.waited_s += time.monotonic() - start_s
+        if not opened:
+            # Held up once is not for ever: no window might be as long as that.
+            work.last_s = max(min(work.last_s, work.task.seldom_s), work.last_s * _FORGIVING)
         return opened
 
     @contextmanager
@@ -324,7 +329,8 @@ class Prefilling:
         times_s: list[float] = []
         run = self._shard.run([chunk])
         while not run.out:
-            while not self._gate.wait(max(times_s, default=0.0), LOOK_S) and not self._ended:
+            # The quickest: a layer that took longer was held up, and no window might be as long as that.
+            while not self._gate.wait(min(times_s, default=0.0), LOOK_S) and not self._ended:
                 pass
             start_s = time.monotonic()
             next(run)
