@@ -61,7 +61,7 @@ class Terms:
     """For keys and values at the decoder."""
     lease_s: float = 60.0
     """Keys and values that are not complete at the decoder after so long are given up."""
-    silent_s: float = 10.0
+    silent_s: float = 30.0
     """A process that says nothing for so long is ended, and started again."""
     start_s: float = 300.0
     """The longest that starting may take."""
