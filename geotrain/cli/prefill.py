@@ -73,7 +73,7 @@ def simulate(
     degree: Annotated[
         int | None, typer.Option(metavar="Q", min=1, help="Slots per instance; if not given, as few as memory allows.")
     ] = None,
-    guard: Annotated[str, typer.Option(metavar="TIME", help="Least time left free before training.")] = "1 ms",
+    guard: Annotated[str, typer.Option(metavar="TIME", help="Least time left free before training.")] = "0.2 ms",
     times: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Prefill times that `geotrain prefill calibrate` wrote.")
     ] = None,

@@ -11,7 +11,7 @@ class Settings:
     """Time to first token that a request may take; whoever would miss it is turned away at once."""
     degree: int | None = None
     """Slots per instance; None: as few as memory allows."""
-    guard_s: float = 0.001
+    guard_s: float = 0.0002
     """Least time left free before training is expected back; drift makes it larger."""
     guard_quantile: float = 0.75
     """Share of bubbles that end no earlier than the guard allows for."""
