@@ -15,8 +15,9 @@ from geotrain.simulation.prefill.outcome import Spans, Study, TrainingSpans
 from geotrain.timeline import Floats
 
 _NOTHING_S = 1e-6
+_STUDENT_95 = (12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 _NORMAL_95 = 1.96
-"""Standard errors of a mean within which it lies with 95%."""
+"""Standard errors of a mean within which it lies with 95%: of 2, 3, ... samples, and of many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,13 +102,22 @@ class Side:
 
     @property
     def slowdown(self) -> tuple[float, float]:
-        """By how much steps are longer under load, and how far that may be off, with 95%."""
-        loaded_s, quiet_s = self.lengths_s[self.loaded], self.lengths_s[self.quiet]
-        if len(loaded_s) < 2 or len(quiet_s) < 2:
+        """By how much steps are longer under load than quiet ones before and after; how far that may be off, with 95%.
+
+        Each round of requests is compared by itself, for a machine changes its pace in the course of minutes.
+        """
+        number = self.edges_s[:-1] // (self.blocks.on_s + self.blocks.off_s)
+        ratios = []
+        for each in np.unique(number[self.loaded]):
+            near = self.quiet & ((number == each) | (number == each - 1))
+            if near.any():
+                loaded_s = self.lengths_s[self.loaded & (number == each)]
+                ratios.append(float(loaded_s.mean() / self.lengths_s[near].mean()))
+        if len(ratios) < 2:
             return math.nan, math.nan
-        ratio = float(loaded_s.mean() / quiet_s.mean())
-        errors = [part.std(ddof=1) / math.sqrt(len(part)) / part.mean() for part in (loaded_s, quiet_s)]
-        return ratio - 1.0, _NORMAL_95 * ratio * math.hypot(*errors)
+        freedom = len(ratios) - 1
+        errors = _STUDENT_95[freedom - 1] if freedom <= len(_STUDENT_95) else _NORMAL_95 * (1 + 1.22 / freedom)
+        return float(np.mean(ratios)) - 1.0, errors * float(np.std(ratios, ddof=1)) / math.sqrt(len(ratios))
 
     @property
     def arrivals(self) -> int:

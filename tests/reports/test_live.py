@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -39,17 +37,21 @@ def test_busy_before_and_after():
     assert (ours.ttft(0.5), ours.turned_away, ours.arrivals) == (0.2, 0.25, 4)
 
 
-def test_slowdown_has_a_margin():
-    lengths_s = np.array([1.0, 1.02, 0.98, 1.0, 1.0, 1.0])
-    ours = side(
-        blocks=Blocks(on_s=3.5, off_s=3.0, rounds=1),
-        edges_s=np.append(0.0, np.cumsum(lengths_s)),
-        training_s=np.ones(6),
-        prefill=spans((0, 0.1, 0.2), (0, 1.5, 1.6), (0, 2.5, 2.6)),
-    )
-    mean, margin = ours.slowdown
-    assert mean == pytest.approx(0.0)
-    assert margin == pytest.approx(1.96 * 0.02 / math.sqrt(3))
+def slowed(*slower: float) -> tuple[float, float]:
+    """Rounds of four seconds: two steps under load that are so much longer than the two quiet ones behind them."""
+    lengths_s = np.array([2 * part / (2 + more) for more in slower for part in (1 + more, 1 + more, 1, 1)])
+    edges_s = np.append(0.0, np.cumsum(lengths_s))
+    busy = spans(*((0, edges_s[at] + 0.1, edges_s[at] + 0.2) for at in range(len(lengths_s)) if at % 4 < 2))
+    blocks = Blocks(on_s=2.2, off_s=1.8, rounds=len(slower))
+    return side(blocks=blocks, edges_s=edges_s, training_s=np.ones(len(lengths_s)), prefill=busy).slowdown
+
+
+def test_slowdown_is_that_of_each_round_and_has_a_margin():
+    assert slowed(0.05, 0.05, 0.05) == pytest.approx((0.05, 0.0))
+    # Quiet steps before the second round count too: they take 1 s, those behind it 1 / 1.05.
+    second = 1.1 / 1.05 / ((1 + 1 / 1.05) / 2) - 1
+    assert slowed(0.0, 0.1) == pytest.approx((second / 2, 12.7 * second / 2))
+    assert np.isnan(slowed(0.1)).all()
 
 
 def test_without_load_there_is_no_slowdown_to_tell():
