@@ -28,7 +28,7 @@ from geotrain.cli._demo_process import started
 from geotrain.cli._demo_scene import LIKE, NAME, made_model
 from geotrain.cli._example import LIVE
 
-LIVE_S = 180
+LIVE_S = 250
 CLIENTS, LOAD_S = 1000, 120.0
 ANSWER_TOKENS = 48
 ADMISSION_S = 0.02

@@ -18,7 +18,7 @@ _TRACE = "azure-conversation"
 _SLO_S = 5.0
 _LOAD = 0.87
 """Of a rate that is half as much again as the bubbles hold."""
-_ON_STEPS, _OFF_STEPS = 6, 4
+_ON_STEPS, _QUIET_STEPS = 6, 4
 _BYTES = 256
 
 
@@ -104,8 +104,9 @@ def made_trace(scene: Scene, seconds: float) -> tuple[Trace, Blocks]:
     from geotrain.simulation.prefill.scene import saturating_rps
 
     step_s = scene.bubbles.step_time_s
-    rounds = max(1, round(seconds / ((_ON_STEPS + _OFF_STEPS) * step_s)))
-    blocks = Blocks(on_s=_ON_STEPS * step_s, off_s=_OFF_STEPS * step_s, rounds=rounds)
+    # Who was let in is still served when nobody comes any more.
+    on_s, off_s = _ON_STEPS * step_s, scene.settings.slo_s + _QUIET_STEPS * step_s
+    blocks = Blocks(on_s=on_s, off_s=off_s, rounds=max(1, round(seconds / (on_s + off_s))))
     known = generate(_TRACE)
     cut = (replace(one, input_tokens=min(one.input_tokens, MOST_TOKENS)) for one in known.requests)
     trace = replace(known, requests=tuple(cut))

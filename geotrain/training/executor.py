@@ -45,8 +45,8 @@ class Post(Protocol[Parcel]):
     def has(self, step: int, backward: bool, stage: int, microbatch: int) -> bool:
         """Whether `receive` need not wait."""
 
-    def notice(self, step: int, backward: bool, stage: int, microbatch: int) -> float | None:
-        """Waits, with a deadline, until it has begun to arrive, and says since when it has; None if nobody can tell."""
+    def notice(self, step: int, backward: bool, stage: int, microbatch: int, *, wait: bool = True) -> float | None:
+        """Since when it has been arriving; waits for that if it has not begun. None: it is there, or nobody knows."""
 
     def receive(self, step: int, backward: bool, stage: int, microbatch: int) -> Parcel:
         """Waits, with a deadline."""
@@ -90,9 +90,9 @@ class Executor(Generic[Parcel]):
             need = self._need(action)
             if need is not None:
                 if not self._post.has(step, *need):
-                    idling.wait(mark)
-                    coming_s = self._post.notice(step, *need)
-                    if coming_s is not None:
+                    coming_s = self._post.notice(step, *need, wait=False)
+                    idling.wait(mark, coming_s)
+                    if coming_s is None and (coming_s := self._post.notice(step, *need)) is not None:
                         idling.foresee(mark, coming_s)
                 given = self._post.receive(step, *need)
             start_s = time.monotonic()

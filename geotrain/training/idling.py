@@ -83,13 +83,19 @@ class Idling:
         self._begin_s, self._late_s, self._goes_on = now_s, 0.0, True
         self._listener.step(step, now_s, self._expected_s[self.next])
 
-    def wait(self, mark: int) -> None:
-        """There is nothing to do until that mark; for `next`, until the first action of the next step."""
+    def wait(self, mark: int, coming_s: float | None = None) -> None:
+        """There is nothing to do until that mark; for `next`, until the first action of the next step.
+
+        `coming_s`: since when what it waits for has been arriving. Said at once, for a listener takes the slot at once.
+        """
         end_s = self._begin_s + self._late_s + self._expected_s[mark]
         if mark == self.next:
             end_s += self._expected_s[0]
-        self._waits, self._coming_s = True, None
-        self._listener.idle(mark, time.monotonic(), end_s, self._lead_s(mark))
+        self._waits, self._coming_s = True, coming_s
+        lead_s = self._lead_s(mark)
+        if coming_s is not None and lead_s:
+            end_s, lead_s = coming_s + lead_s, 0.0
+        self._listener.idle(mark, time.monotonic(), end_s, lead_s)
 
     def foresee(self, mark: int, coming_s: float) -> None:
         """What the mark waits for has begun to arrive."""

@@ -78,7 +78,7 @@ class Mailbox:
             self._changed.notify_all()
 
     def notice(self, key: Key, *, deadline_s: float) -> float | None:
-        """Wait until it is coming, and since when it is; None if it is there already, or nobody wants to know."""
+        """Wait until it is coming, and since when it is; None if it is not, or nobody wants to know."""
         if not self.foresees:
             return None
         with self._changed:
@@ -161,11 +161,12 @@ class Routes:
         """Whether it is there."""
         return self._mailbox.has(Key(step, backward, stage, microbatch))
 
-    def notice(self, step: int, backward: bool, stage: int, microbatch: int) -> float | None:
-        """Wait until it has begun to arrive."""
+    def notice(self, step: int, backward: bool, stage: int, microbatch: int, *, wait: bool = True) -> float | None:
+        """Since when it has been arriving; waits for that if it has not begun."""
         if self._shared is not None:
             return None
-        return self._mailbox.notice(Key(step, backward, stage, microbatch), deadline_s=self._deadline_s)
+        deadline_s = self._deadline_s if wait else 0.0
+        return self._mailbox.notice(Key(step, backward, stage, microbatch), deadline_s=deadline_s)
 
     def receive(self, step: int, backward: bool, stage: int, microbatch: int) -> torch.Tensor:
         """Wait for it."""

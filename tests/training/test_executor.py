@@ -78,7 +78,7 @@ class Shelf:
     def has(self, step: int, backward: bool, stage: int, microbatch: int) -> bool:
         return (step, backward, stage, microbatch) in self._parcels
 
-    def notice(self, step: int, backward: bool, stage: int, microbatch: int) -> None: ...
+    def notice(self, step: int, backward: bool, stage: int, microbatch: int, *, wait: bool = True) -> None: ...
 
     def receive(self, step: int, backward: bool, stage: int, microbatch: int) -> str:
         key = step, backward, stage, microbatch

@@ -134,3 +134,19 @@ def test_what_is_on_its_way_is_foreseen_by_how_long_it_took_of_late():
     slot.wait(0)
     slot.foresee(0, 304.0)
     assert ear.foreseen()[-1] == 304.25
+
+
+def test_what_was_on_its_way_before_the_slot_waits_is_told_at_once():
+    """A listener that heard first of an input still to come would take the slot for longer than it is idle."""
+    slot, ear = idling()
+    slot.begin(0, 100.0)
+    slot.wait(0, 101.0)
+    slot.reach(0, 101.5)
+    slot.begin(1, 200.0)
+    slot.wait(0, 203.0)
+    assert ear.told[-1] == ("idle", 203.5)
+    slot.reach(0, 203.25)
+    slot.begin(2, 300.0)
+    slot.wait(0)
+    slot.foresee(0, 304.0)
+    assert ear.foreseen()[-1] == 304.25
