@@ -15,13 +15,10 @@ import yaml
 import geotrain
 from geotrain.errors import RunError
 from geotrain.files import Document, read_text, write_text
-from geotrain.reproduction.experiment import Experiment, load, path_of
+from geotrain.reproduction.experiment import EXPERIMENTS, Experiment, load, path_of
 from geotrain.reproduction.finding import Finding
 from geotrain.reproduction.kinds import KINDS
 from geotrain.reproduction.verdict import Verdict, judge
-
-_LOOKS = ("cli", "reports")
-"""Packages that only show what was found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +94,11 @@ def _kept(path: Path, key: str) -> dict[str, Any] | None:
 
 def _write(directory: Path, finding: Finding) -> None:
     for name, document in _files(finding):
-        path = directory / name
-        if not path.exists():
-            write_text(path, yaml.safe_dump(document.dump(), sort_keys=False))
+        path, text = directory / name, yaml.safe_dump(document.dump(), sort_keys=False)
+        if path.exists():
+            assert path.read_text(encoding="utf-8") == text, f"{path} is two different files"
+        else:
+            write_text(path, text)
 
 
 def _files(finding: Finding) -> Iterator[tuple[str, Document]]:
@@ -115,10 +114,15 @@ def _key(name: str, *, quick: bool) -> str:
 
 @cache
 def _code() -> str:
-    """Everything that decides what is found."""
-    package = Path(geotrain.__file__).parent
+    """Everything that decides what is found: the package, source and data."""
+    return _digest(Path(geotrain.__file__).parent)
+
+
+def _digest(package: Path) -> str:
+    """Of all its files but the experiments: each of those decides about itself only."""
     digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        if path.relative_to(package).parts[0] not in _LOOKS:
-            digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
+    for path in sorted(package.rglob("*")):
+        within = path.relative_to(package)
+        if path.is_file() and not {"__pycache__", EXPERIMENTS.name} & set(within.parts):
+            digest.update(str(within).encode() + path.read_bytes())
     return digest.hexdigest()

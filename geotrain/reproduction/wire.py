@@ -57,7 +57,7 @@ def parallelism(*, rtts_ms: Sequence[float], microbatches: int) -> Iterator[Find
             for kind, plan_of in (("data", _data_parallel), ("pipeline", _pipeline_parallel)):
                 row: dict[str, Value] = {"parallelism": kind, "rtt_ms": rtt_ms, "connections": words}
                 far = Step.of(plan_of(link, connections, microbatches), **row)
-                near = Step.of(plan_of(_FAST, connections, microbatches), parallelism=kind, rtt_ms=0)
+                near = Step.of(plan_of(_FAST, connections, microbatches), **(row | {"rtt_ms": 0}))
                 slower = far.result.step_time_s / near.result.step_time_s
                 sources = (far.source(".step_time_s"), near.source(".step_time_s"))
                 yield Finding(row=row, figure="slowdown", value=slower, unit="x", sources=sources)

@@ -119,19 +119,21 @@ class Benchmark:
     def own(self, bed: Testbed, way: str, connections: int | Literal["auto"]) -> BenchRow:
         """One pair of nodes."""
         with self._joined(bed, 1, replace(self._settings, connections=connections)) as (sender, receiver):
-            if connections == "auto":
-                self._settle(sender, receiver)
-            return self._row(way, sender, receiver)
+            if connections != "auto":
+                return self._row(way, sender, receiver, simulated=connections)
+            self._settle(sender, receiver)
+            return self._row(way, sender, receiver, simulated=connections_for(self._link))
 
     def pooled(self, bed: Testbed, connections: int) -> BenchRow:
         """All pairs as one pipe."""
         way = f"pooled, {self._pairs} pairs"
         if self._pairs < 2:
             return BenchRow(way="pooled", times_s=[], missing="needs two nodes in each data center")
-        settings = replace(self._settings, connections=max(connections, connections_for(self._link)))
+        enough = max(connections, connections_for(self._link))
+        settings = replace(self._settings, connections=enough)
         try:
             with self._joined(bed, self._pairs, settings) as (sender, receiver):
-                return self._row(way, sender, receiver, pairs=self._pairs, connections=settings.connections)
+                return self._row(way, sender, receiver, simulated=enough, pairs=self._pairs)
         except RunError as error:
             return BenchRow(way=way, times_s=[], missing=str(error))
 
@@ -145,7 +147,7 @@ class Benchmark:
                     node.tell("gloo", rank=rank, address=address, port=GLOO_PORT)
                 for node in (sender, receiver):
                     node.answer(deadline_s=DEADLINE_S)
-                return self._row("gloo", sender, receiver)
+                return self._row("gloo", sender, receiver, simulated=1)
             except RunError as error:
                 return BenchRow(way="gloo", times_s=[], missing=str(error))
 
@@ -199,21 +201,20 @@ class Benchmark:
             self._transfer_s(sender, receiver)
             seen.append(sender.ask("count", deadline_s=DEADLINE_S)["connections"])
 
-    def _row(
-        self, way: str, sender: NodeProcess, receiver: NodeProcess, pairs: int = 1, connections: Any = None
-    ) -> BenchRow:
+    def _row(self, way: str, sender: NodeProcess, receiver: NodeProcess, *, simulated: int, pairs: int = 1) -> BenchRow:
+        """`simulated`: connections per pair that the simulator counts on, which need not be what a tuner finds."""
         for _ in range(_WARM_UPS):
             self._transfer_s(sender, receiver)
         before_s = self._cpu_s(sender, receiver)
         times_s = [self._transfer_s(sender, receiver) for _ in range(self._count)]
         cpu_s = (self._cpu_s(sender, receiver) - before_s) / self._count
-        used = connections or sender.ask("count", deadline_s=DEADLINE_S)["connections"]
+        used = simulated if pairs > 1 else sender.ask("count", deadline_s=DEADLINE_S)["connections"]
         row = BenchRow(
             way=way,
             pairs=pairs,
             connections=used,
             times_s=times_s,
-            predicted_s=self.predicted_s(used, pairs),
+            predicted_s=self.predicted_s(simulated, pairs),
             cpu_s=cpu_s,
         )
         self._tell(f"{way}: {format_seconds(row.time_s)}")

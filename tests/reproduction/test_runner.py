@@ -14,6 +14,8 @@ from geotrain.errors import RunError
 from geotrain.plan import Plan
 from geotrain.reproduction import experiment, play, runner
 from geotrain.reproduction.kinds import KINDS
+from geotrain.reproduction.schedules import Step
+from geotrain.reproduction.settings import gpt_a
 
 NAME = "bandwidth"
 
@@ -54,6 +56,36 @@ def test_other_code_finds_again(tmp_path, monkeypatch):
     outcome(tmp_path)
     monkeypatch.setattr(runner, "_code", lambda: "other")
     assert not outcome(tmp_path).kept
+
+
+@pytest.mark.parametrize(
+    ("file", "same"),
+    [
+        pytest.param("cli/_demo_live.py", False, id="a command that an experiment runs"),
+        pytest.param("prefill/published.csv", False, id="data"),
+        pytest.param("examples/live/plan.yaml", False, id="an example"),
+        pytest.param("cli/__pycache__/main.pyc", True, id="compiled"),
+        pytest.param("experiments/bandwidth.yaml", True, id="an experiment, which has a key of its own"),
+    ],
+)
+def test_the_code_is_every_file_that_can_decide(tmp_path, file, same):
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text("before")
+    before = runner._digest(tmp_path)
+    path.write_text("after")
+    assert (runner._digest(tmp_path) == before) is same
+
+
+def test_two_files_of_one_name_are_a_mistake_of_ours(tmp_path, monkeypatch):
+    def twice(**_):
+        for rtt_ms in (10, 20):
+            step = Step.of(gpt_a("gpipe", 1, "spatial", rtt_ms=rtt_ms), schedule="gpipe")
+            yield from step.figures()
+
+    monkeypatch.setitem(KINDS, "bandwidth", twice)
+    with pytest.raises(AssertionError, match=r"gpipe.yaml is two different files"):
+        outcome(tmp_path)
 
 
 def test_a_torn_result_is_found_again(tmp_path):

@@ -1,5 +1,7 @@
 """Transfers on a small testbed."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from geotrain.errors import InputError
@@ -19,6 +21,27 @@ def test_the_prediction_is_the_simulators():
     assert bench.predicted_s(9) == pytest.approx(1e6 / 40e6 + 0.01)
     assert bench.predicted_s(9, pairs=2) == pytest.approx(1e6 / 80e6 + 0.01 + 2 * 0.5 * 1e6 / 500e6)
     assert [dc.name for dc in bench.cluster.datacenters] == ["east", "south"]
+
+
+class Node:
+    """A node whose tuner has settled on three connections, and whose transfers take no time."""
+
+    def tell(self, *_, **__):
+        pass
+
+    def ask(self, what, **_):
+        return {"connections": 3, "cpu_s": 0.0} if what == "count" else 0.0
+
+    def answer(self, **_):
+        return 0.0
+
+
+def test_many_connections_stand_beside_what_auto_is_simulated_with_not_what_the_tuner_found(monkeypatch):
+    bench = benchmark(rtt="20 ms", pair_cap=40e6, tcp_window=200e3)
+    monkeypatch.setattr(bench, "_joined", lambda *_: nullcontext((Node(), Node())))
+    many = bench.own(bench.testbed(), "n connections", "auto")
+    assert (many.connections, many.predicted_s) == (3, bench.predicted_s(4))
+    assert bench.predicted_s(4) < bench.predicted_s(3)
 
 
 @pytest.mark.alone
