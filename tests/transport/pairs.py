@@ -4,11 +4,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from geotrain.transport import Identity, Listener, Settings, TcpChannel, connect
 from geotrain.transport.header import Direction, Header
 
-QUICK = Settings(connections=2, peer_timeout_s=1.0, handshake_timeout_s=1.0, max_backoff_s=0.1, chunk_bytes=64 << 10)
+QUICK = Settings(connections=2, peer_timeout_s=20.0, handshake_timeout_s=10.0, max_backoff_s=0.1, chunk_bytes=64 << 10)
+"""Comes back at once; any process of a busy machine may stand still for some seconds."""
+IMPATIENT = replace(QUICK, peer_timeout_s=2.0)
+"""For tests whose subject is silence."""
 JOB = "j"
 
 
@@ -20,7 +24,7 @@ def insecure(node: str, job: str = JOB) -> Identity:
     return Identity(job=job, node=node, insecure=True)
 
 
-def soon(condition: Callable[[], bool], within_s: float = 5.0) -> bool:
+def soon(condition: Callable[[], bool], within_s: float = 30.0) -> bool:
     """Whether it becomes true, for what another thread does after it has answered."""
     end_s = time.monotonic() + within_s
     while not condition():
@@ -36,6 +40,6 @@ def tcp_pair(settings: Settings = QUICK, **identities: Identity) -> Iterator[tup
     first, second = identities.get("a", insecure("a")), identities.get("b", insecure("b"))
     with Listener(identity=second, settings=settings) as listener:
         host, port = listener.address
-        one = connect(host, port, identity=first, peer="b", channel="c", settings=settings, deadline_s=5)
-        with one, listener.accept(deadline_s=5) as other:
+        one = connect(host, port, identity=first, peer="b", channel="c", settings=settings, deadline_s=30)
+        with one, listener.accept(deadline_s=30) as other:
             yield one, other

@@ -20,19 +20,17 @@ from geotrain.transport import (
     TcpChannel,
     TransportError,
     connect,
+    session,
 )
 from tests.transport.chaos import Chaos
-from tests.transport.pairs import QUICK, header, insecure, soon, tcp_pair
+from tests.transport.pairs import IMPATIENT, QUICK, header, insecure, soon, tcp_pair
 from tests.transport.peer import Digest, running_peer
 
-# Time enough for a machine that has other things to do.
-PATIENT = replace(
-    QUICK, connections=4, peer_timeout_s=20.0, max_backoff_s=0.05, chunk_bytes=32 << 10, min_chunk_bytes=8192
-)
+MANY = replace(QUICK, connections=4, max_backoff_s=0.05, chunk_bytes=32 << 10, min_chunk_bytes=8192)
 
 
 def dial(address: tuple[str, int], settings: Settings) -> TcpChannel:
-    return connect(*address, identity=insecure("a"), peer="b", channel="c", settings=settings, deadline_s=10)
+    return connect(*address, identity=insecure("a"), peer="b", channel="c", settings=settings, deadline_s=30)
 
 
 def exchange(channel: TcpChannel, chaos: Chaos, transfers: int, *, trouble_every: int) -> tuple[str, str]:
@@ -60,10 +58,10 @@ def exchange(channel: TcpChannel, chaos: Chaos, transfers: int, *, trouble_every
 
 
 def test_connections_die_at_random_and_nothing_is_lost_or_comes_twice():
-    with running_peer("echo", PATIENT) as peer, Chaos(peer.address) as chaos:
-        with dial(chaos.address, PATIENT) as channel:
+    with running_peer("echo", MANY) as peer, Chaos(peer.address) as chaos:
+        with dial(chaos.address, MANY) as channel:
             went, came = exchange(channel, chaos, 300, trouble_every=5)
-            channel.flush(deadline_s=20)
+            channel.flush(deadline_s=30)
             counters = channel.counters
         there = peer.line()
     assert went == came == there
@@ -74,92 +72,93 @@ def test_connections_die_at_random_and_nothing_is_lost_or_comes_twice():
 
 def test_all_connections_die_at_once_and_come_back():
     with (
-        running_peer("echo", PATIENT) as peer,
+        running_peer("echo", MANY) as peer,
         Chaos(peer.address) as chaos,
-        dial(chaos.address, PATIENT) as channel,
+        dial(chaos.address, MANY) as channel,
     ):
         for n in range(5):
-            channel.send(header(n), b"x" * 1000, deadline_s=10)
+            channel.send(header(n), b"x" * 1000, deadline_s=30)
             chaos.kill_all()
-            assert channel.receive(deadline_s=10).header.microbatch == n
+            assert channel.receive(deadline_s=30).header.microbatch == n
 
 
 def test_connections_that_are_stuck_make_way_for_new_ones_long_before_the_peer_counts_as_lost():
     with (
-        running_peer("echo", PATIENT) as peer,
+        running_peer("echo", MANY) as peer,
         Chaos(peer.address) as chaos,
-        dial(chaos.address, PATIENT) as channel,
+        dial(chaos.address, MANY) as channel,
     ):
-        assert soon(lambda: channel.counters.connections == PATIENT.connections)
+        assert soon(lambda: channel.counters.connections == MANY.connections)
         chaos.stick()
         for n in range(8):
-            channel.send(header(n), b"x" * 1000, deadline_s=10)
+            channel.send(header(n), b"x" * 1000, deadline_s=30)
         begin_s = time.monotonic()
-        assert [channel.receive(deadline_s=10).header.microbatch for n in range(8)] == list(range(8))
-        assert time.monotonic() - begin_s < PATIENT.silence_s
+        assert [channel.receive(deadline_s=30).header.microbatch for n in range(8)] == list(range(8))
+        assert time.monotonic() - begin_s < MANY.silence_s
         assert soon(lambda: channel.counters.reconnects >= 4)
 
 
 def test_a_changed_bit_closes_the_connection_is_counted_and_the_data_is_right():
-    with running_peer("echo", PATIENT) as peer, Chaos(peer.address) as chaos:
-        with dial(chaos.address, PATIENT) as channel:
+    with running_peer("echo", MANY) as peer, Chaos(peer.address) as chaos:
+        with dial(chaos.address, MANY) as channel:
             data = np.random.default_rng(2).integers(0, 256, 1_000_000, np.uint8).data
             for n in range(20):
                 chaos.corrupt_one()
-                channel.send(header(n), data, deadline_s=20)
-                assert channel.receive(deadline_s=20).data == data
+                channel.send(header(n), data, deadline_s=30)
+                assert channel.receive(deadline_s=30).data == data
             assert channel.counters.reconnects > 0
         assert peer.line().startswith("20 ")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 def test_a_peer_that_dies_is_noticed_in_time_and_named(how: signal.Signals):
-    with running_peer("echo", QUICK) as peer, dial(peer.address, QUICK) as channel:
-        channel.send(header(), b"hello", deadline_s=5)
-        channel.receive(deadline_s=5)
+    with running_peer("echo", IMPATIENT) as peer, dial(peer.address, IMPATIENT) as channel:
+        channel.send(header(), b"hello", deadline_s=30)
+        channel.receive(deadline_s=30)
         peer.process.send_signal(how)
         start = time.monotonic()
-        with pytest.raises(PeerLostError, match=r"^b: lost: silent for [12]\.\d s, allowed are 1 s; the last trouble"):
-            channel.receive(deadline_s=20)
-        assert time.monotonic() - start < 3 * QUICK.peer_timeout_s
+        with pytest.raises(PeerLostError, match=r"^b: lost: silent for [23]\.\d s, allowed are 2 s; the last trouble"):
+            channel.receive(deadline_s=30)
+        assert time.monotonic() - start < 2 * IMPATIENT.peer_timeout_s
         with pytest.raises(PeerLostError):
-            channel.send(header(), b"", deadline_s=5)
+            channel.send(header(), b"", deadline_s=30)
 
 
 def test_the_listening_side_notices_too():
-    with Listener(identity=insecure("b"), settings=QUICK) as listener:
+    with Listener(identity=insecure("b"), settings=IMPATIENT) as listener:
         with Chaos(listener.address) as chaos:
-            dialer = dial(chaos.address, QUICK)
-            channel = listener.accept(deadline_s=5)
+            dialer = dial(chaos.address, IMPATIENT)
+            channel = listener.accept(deadline_s=30)
         with pytest.raises(PeerLostError, match=r"^a: lost: silent for "):
-            channel.receive(deadline_s=10)
+            channel.receive(deadline_s=30)
         with pytest.raises(PeerLostError, match=r"^b: lost: silent for .* the last trouble was: Connection refused$"):
-            dialer.receive(deadline_s=10)
+            dialer.receive(deadline_s=30)
 
 
 def test_a_peer_that_starts_anew_is_not_taken_for_the_old_one():
     with Listener(identity=insecure("b"), settings=QUICK) as listener:
         first = dial(listener.address, QUICK)
-        old = listener.accept(deadline_s=5)
+        old = listener.accept(deadline_s=30)
         second = dial(listener.address, QUICK)
-        new = listener.accept(deadline_s=5)
+        new = listener.accept(deadline_s=30)
         with pytest.raises(PeerLostError, match=r"^a: has started anew$"):
-            old.receive(deadline_s=5)
+            old.receive(deadline_s=30)
         with pytest.raises(PeerLostError, match=r"^b: has closed the channel or started anew$"):
-            first.receive(deadline_s=5)
-        second.send(header(), b"new", deadline_s=5)
-        assert bytes(new.receive(deadline_s=5).data) == b"new"
+            first.receive(deadline_s=30)
+        second.send(header(), b"new", deadline_s=30)
+        assert bytes(new.receive(deadline_s=30).data) == b"new"
         for channel in (first, second, new):
             channel.close()
 
 
 def test_a_buffer_of_another_job_is_refused_before_it_is_sent():
     with tcp_pair() as (a, _), pytest.raises(InputError, match=r"^a buffer of job 'k': this channel belongs to 'j'$"):
-        a.send(replace(header(), job="k"), b"", deadline_s=5)
+        a.send(replace(header(), job="k"), b"", deadline_s=30)
 
 
 def test_a_slow_reader_bounds_the_memory_of_both():
-    settings = replace(PATIENT, window_bytes=16 << 20, max_buffer_bytes=4 << 20, chunk_bytes=1 << 20)
+    settings = replace(MANY, window_bytes=16 << 20, max_buffer_bytes=4 << 20, chunk_bytes=1 << 20)
     with running_peer("idle", settings) as peer, dial(peer.address, settings) as channel:
         data = np.zeros(1 << 20, np.uint8).data
         sent = Digest()
@@ -181,22 +180,25 @@ def test_memory_that_cannot_be_had_ends_every_call():
     with (
         Listener(identity=insecure("b"), settings=QUICK, allocate=allocate) as listener,
         dial(listener.address, QUICK) as a,
-        listener.accept(deadline_s=5) as b,
+        listener.accept(deadline_s=30) as b,
     ):
-        a.send(header(), b"x", deadline_s=5)
+        a.send(header(), b"x", deadline_s=30)
         with pytest.raises(TransportError, match=r"^this side of the channel to a failed: MemoryError\('no more'\)$"):
-            b.receive(deadline_s=5)
+            b.receive(deadline_s=30)
 
 
-def test_the_less_patient_side_hears_often_enough():
-    impatient = replace(QUICK, peer_timeout_s=0.4)
+@pytest.mark.alone
+def test_the_less_patient_side_hears_often_enough(monkeypatch: pytest.MonkeyPatch):
+    # Without this limit the patient side would speak only when that suits its own patience.
+    monkeypatch.setattr(session, "_MOST_PING_S", 60.0)
+    impatient = replace(QUICK, peer_timeout_s=4.0)
     with (
         Listener(identity=insecure("b"), settings=replace(QUICK, peer_timeout_s=60.0)) as listener,
         dial(listener.address, impatient) as a,
-        listener.accept(deadline_s=5) as b,
+        listener.accept(deadline_s=30) as b,
     ):
         with pytest.raises(DeadlineError):
-            a.receive(deadline_s=1.0)
+            a.receive(deadline_s=1.5 * impatient.silence_s)
         assert (a.counters.reconnects, b.counters.reconnects) == (0, 0)
 
 
@@ -204,6 +206,6 @@ def test_a_dialer_with_auto_opens_what_the_listener_wants():
     with (
         Listener(identity=insecure("b"), settings=replace(QUICK, connections=3)) as listener,
         dial(listener.address, replace(QUICK, connections="auto")) as a,
-        listener.accept(deadline_s=5) as b,
+        listener.accept(deadline_s=30) as b,
     ):
         assert soon(lambda: a.counters.connections == b.counters.connections == 3)

@@ -213,8 +213,8 @@ def test_a_burst_is_spread_over_idle_connections():
             far.append(server.accept()[0])
     assert soon(lambda: len(shared.connections) == 4)
     channel = TcpChannel(shared)
-    channel.send(header(), bytes(20 * CHUNK), deadline_s=5)
-    channel.send(header(), bytes(4 * CHUNK), deadline_s=5)
+    channel.send(header(), bytes(20 * CHUNK), deadline_s=30)
+    channel.send(header(), bytes(4 * CHUNK), deadline_s=30)
     # Nobody acknowledges anything.
     assert soon(lambda: not shared.stripes.outbox.waiting)
     assert [shared.stripes.outbox.load_bytes(number) for number in range(4)] == [6 * CHUNK] * 4

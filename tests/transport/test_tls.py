@@ -33,13 +33,13 @@ def listener(keys: Path):
 
 
 def dial(listener: Listener, who: Identity) -> None:
-    connect(*listener.address, identity=who, peer="b", channel="c", settings=QUICK, deadline_s=5)
+    connect(*listener.address, identity=who, peer="b", channel="c", settings=QUICK, deadline_s=30)
 
 
 def test_nodes_of_one_job_talk(keys: Path):
     with tcp_pair(a=identity(keys / "ours", "a"), b=identity(keys / "ours", "b")) as (a, b):
-        a.send(header(), b"secret", deadline_s=5)
-        assert bytes(b.receive(deadline_s=5).data) == b"secret"
+        a.send(header(), b"secret", deadline_s=30)
+        assert bytes(b.receive(deadline_s=30).data) == b"secret"
 
 
 def test_a_certificate_of_another_job_is_refused_by_both(keys: Path, listener: Listener):
@@ -68,7 +68,7 @@ def test_an_older_tls_is_refused(keys: Path, listener: Listener):
 
 def assert_turned_away(listener: Listener, context: ssl.SSLContext) -> None:
     with (
-        socket.create_connection(listener.address, timeout=5) as sock,
+        socket.create_connection(listener.address, timeout=30) as sock,
         pytest.raises(ssl.SSLError, match=r"(?i)alert"),
         context.wrap_socket(sock) as tls,
     ):
@@ -108,7 +108,7 @@ def test_missing_keys_are_one_sentence(tmp_path: Path):
 
 def test_a_refusal_is_a_frame_that_says_why(listener: Listener, keys: Path):
     context = Credentials(keys / "ours" / "a").context(server=False)
-    with socket.create_connection(listener.address, timeout=5) as sock, context.wrap_socket(sock) as tls:
+    with socket.create_connection(listener.address, timeout=30) as sock, context.wrap_socket(sock) as tls:
         tls.sendall(bytes(FRAME_BYTES))
         said = b""
         while len(said) < FRAME_BYTES:
