@@ -28,7 +28,7 @@ class Later:
         with torch.no_grad():
             while self._products:
                 weight, *factors = self._products.popleft()
-                gradient = _weight_gradient(*factors)
+                gradient = _weight_gradient(*factors).to(weight.dtype)
                 weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
 
 
@@ -43,6 +43,8 @@ class Linear(nn.Linear):
         """Weights come from a file or from `Part.initialize`."""
 
     def forward(self, x: Tensor) -> Tensor:
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         product: Tensor = _Product.apply(x, self.weight, self)  # type: ignore[no-untyped-call]
         return product
 
@@ -81,8 +83,9 @@ class _Product(torch.autograd.Function):
         if weight_needed and layer.later is not None:
             layer.later.add(layer.weight, x, gradient)
         elif weight_needed:
-            weight_gradient = _weight_gradient(x, gradient)
-        return gradient @ weight if x_needed else None, weight_gradient, None
+            weight_gradient = _weight_gradient(x, gradient).to(weight.dtype)
+        # Cast again rather than kept: under autocast every microbatch under way would hold a copy of the weights.
+        return gradient @ weight.to(gradient.dtype) if x_needed else None, weight_gradient, None
 
 
 def _weight_gradient(x: Tensor, gradient: Tensor) -> Tensor:

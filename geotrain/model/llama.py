@@ -67,14 +67,21 @@ class Embedding(nn.Embedding):
         """Weights come from a file or from `Part.initialize`."""
 
 
+class Norm(nn.RMSNorm):
+    """In the precision of its input, whatever its weight is kept in: torch has no fused kernel for two of them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 class Block(nn.Module):
     """One layer."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config, layer)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = FeedForward(config)
 
     def forward(self, x: Tensor, rotary: Rotary, cache: Cache | Row | None) -> Tensor:
@@ -103,7 +110,7 @@ class Part(nn.Module):
             self.model["embed_tokens"] = Embedding(config.vocab_size, config.hidden_size)
         self.model["layers"] = nn.ModuleDict({str(layer): Block(config, layer) for layer in self.layers})
         if heads:
-            self.model["norm"] = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+            self.model["norm"] = Norm(config.hidden_size, config.rms_norm_eps)
         if heads and not self.shares:
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
 
