@@ -244,8 +244,9 @@ class LiveEngine:
         for command in commands:
             if isinstance(command, Run):
                 self._run(command.booking)
-            elif (live := self._by_number.get(command.request.id)) is not None:
-                self._fail(live, _error(command))
+            else:
+                for live in self._awaited([command.request]):
+                    self._fail(live, _error(command))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -253,9 +254,14 @@ class LiveEngine:
             pause_s = max(0.0, wake_s - time.monotonic())
             self._timer = asyncio.get_running_loop().call_later(pause_s, self._advance)
 
+    def _awaited(self, requests: Sequence[Request]) -> list[_Live]:
+        """Those that still wait for their first token: others of their batch may stream already."""
+        lives = (self._by_number.get(request.id) for request in requests)
+        return [live for live in lives if live is not None and math.isnan(live.first_s)]
+
     def _run(self, booking: Booking) -> None:
         assert self._controller is not None
-        here = [live for request in booking.requests if (live := self._by_number.get(request.id)) is not None]
+        here = self._awaited(booking.requests)
         names = [self._names[slot] for slot in booking.slots]
         if not here or self._decoder is None:
             self._controller.drop(booking.number, time.monotonic())
@@ -326,6 +332,7 @@ class LiveEngine:
         """A worker, or the decoder, is lost."""
         if self._addresses.pop(name, None) is None:
             return
+        self._watch.gone(name)
         if name not in self._slot:
             self._decoder = None
             for live in [live for live in self._live.values() if live.at_decoder]:

@@ -58,6 +58,12 @@ class Watch:
                 self._metrics.set_step_change(share)
         self._filled = False
 
+    def gone(self, name: str) -> None:
+        """That worker is lost: the next one counts from 0, but for what training has offered."""
+        if (told := self._told.get(name)) is not None:
+            mine = {"used_s": 0.0, "wasted_s": {}, "overruns": 0, "overrun_s": 0.0, "guard_s": 0.0}
+            self._told[name] = told.model_copy(update=mine)
+
     def watched(self, name: str, now: Windows) -> bool:
         """A slot's windows until now; True if this is news of whether training is there."""
         before = self._told.get(name)
@@ -69,8 +75,9 @@ class Watch:
         self._metrics.add_bubble("offered", offered_s)
         self._metrics.add_bubble("used", max(0.0, now.used_s - before.used_s))
         for reason, wasted_s in now.wasted_s.items():
-            self._metrics.add_bubble("wasted", wasted_s - before.wasted_s.get(reason, 0.0), reason=reason)
-        self._metrics.add_overruns(now.overruns - before.overruns, now.overrun_s - before.overrun_s)
+            self._metrics.add_bubble("wasted", max(0.0, wasted_s - before.wasted_s.get(reason, 0.0)), reason=reason)
+        overruns, late_s = now.overruns - before.overruns, now.overrun_s - before.overrun_s
+        self._metrics.add_overruns(max(0, overruns), max(0.0, late_s))
         self._metrics.set_guard(max(told.guard_s for told in self._told.values()))
         self._journal.watched(name, now)
         return news

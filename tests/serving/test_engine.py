@@ -1,6 +1,7 @@
 """Whatever processes and clients do, and in whatever order, every request ends, and nothing is kept for it."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -243,3 +244,69 @@ def test_who_comes_back_has_nothing_of_what_it_had(directory: Path):
         assert await world.clients[0] == "answered"
 
     asyncio.run(story())
+
+
+async def of_one_batch(world: World) -> tuple[str, str]:
+    """Two requests that a worker has as one piece of work."""
+    for _ in range(40):
+        world.do("arrive", 0)
+        await asyncio.sleep(0)
+        for bookings in world.processes.tasks.values():
+            for names in bookings.values():
+                if len(names) > 1:
+                    first, second, *_ = sorted(names)
+                    return first, second
+        for request in sorted(world.processes.decoding[DECODER]):
+            if len(world.clients) > 12:
+                world.hear(DECODER, Tokens(tokens=(Token(request=request, text="a", token=1),)))
+    raise AssertionError("nothing was batched")
+
+
+@pytest.mark.parametrize("ending", ["lost, booked again", "lost", "given up"])
+def test_an_answer_that_streams_does_not_end_with_its_batch(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+):
+    decided = Settings(slo_s=60.0, degree=2, chunk_tokens=512, batch_tokens=512)
+    here = site(live.small_plan(), SHAPE.shape(live.NAME), decided, dc=None)
+
+    async def story() -> None:
+        world = World(directory, here)
+        streams, waits = await of_one_batch(world)
+        world.hear(DECODER, Tokens(tokens=(Token(request=streams, text="a", token=1),)))
+        held = {
+            name for name, tasks in world.processes.tasks.items() if {streams, waits} <= set().union(*tasks.values())
+        }
+        if ending == "given up":
+            later_s = time.monotonic() + 1000.0
+            with monkeypatch.context() as patch:
+                patch.setattr(time, "monotonic", lambda: later_s)
+                world.engine._give_up()
+        else:
+            for name in held if ending == "lost, booked again" else world.names:
+                world.leave(name)
+        working = {request for tasks in world.processes.tasks.values() for request in set().union(*tasks.values())}
+        assert streams not in working
+        assert (waits in working) == (ending == "lost, booked again")
+        await world.end()
+        ends = {f"r{number}": await client for number, client in enumerate(world.clients)}
+        assert ends[streams] == "answered"
+        assert ends[waits] == {"lost, booked again": "answered", "lost": "Broken", "given up": "Busy"}[ending]
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_comes_back_tells_its_overruns(directory: Path):
+    decided = Settings(slo_s=60.0, degree=2)
+    here = site(live.small_plan(), SHAPE.shape(live.NAME), decided, dc=None)
+
+    async def story() -> bytes:
+        world = World(directory, here)
+        name = world.names[0]
+        for overruns in (3, 1):
+            world.join(name)
+            world.hear(
+                name, Windows(trains=True, offered_s=9, used_s=1, overruns=overruns, overrun_s=0.5, guard_s=0.001)
+            )
+        return world.engine._metrics.text()
+
+    assert b"geotrain:overruns_total 4.0" in asyncio.run(story())
