@@ -22,12 +22,12 @@ def exchange(made: Cells, sizes: list[int], members: list[int] | None = None) ->
 
     def send(channel: Channel, n: int, direction: Direction) -> None:
         for m, size in enumerate(sizes):
-            channel.send(header(n, m, direction), noise(size, n, m, direction), deadline_s=8)
-        channel.flush(deadline_s=8)
+            channel.send(header(n, m, direction), noise(size, n, m, direction), deadline_s=30)
+        channel.flush(deadline_s=30)
 
     def receive(channel: Channel, n: int, direction: Direction) -> None:
         for m, size in enumerate(sizes):
-            message = channel.receive(deadline_s=8)
+            message = channel.receive(deadline_s=30)
             assert (message.header, message.data) == (header(n, m, direction), noise(size, n, m, direction))
 
     work = []
@@ -68,8 +68,8 @@ def test_three_pairs_are_three_times_as_fast(size_bytes: int):
         took_s = []
         for m in range(4):
             begin_s = time.monotonic()
-            made.near[0].send(header(microbatch=m), data, deadline_s=5)
-            made.far[0].receive(deadline_s=5)
+            made.near[0].send(header(microbatch=m), data, deadline_s=30)
+            made.far[0].receive(deadline_s=30)
             took_s.append(time.monotonic() - begin_s)
             if min(took_s) <= 1.15 * possible_s:
                 return  # The machine may have been busy with something else before.
@@ -86,13 +86,13 @@ def test_the_pipe_stays_full_between_turns_and_turns_are_in_order():
 
         def receive(n: int) -> None:
             for m in range(2):
-                assert made.far[n].receive(deadline_s=8).header == header(n, m)
+                assert made.far[n].receive(deadline_s=30).header == header(n, m)
                 arrived.append((time.monotonic(), m, n))
 
         begin_s = time.monotonic()
         for m in range(2):
             for n in range(3):
-                made.near[n].send(header(n, m), noise(size_bytes, n, m), deadline_s=5)
+                made.near[n].send(header(n, m), noise(size_bytes, n, m), deadline_s=30)
         together(*(lambda n=n: receive(n) for n in range(3)))
     # Two microbatches of three pipelines; within one microbatch the ends may be a few shards apart.
     assert [m for _, m, _ in sorted(arrived)] == [0, 0, 0, 1, 1, 1]
@@ -101,18 +101,22 @@ def test_the_pipe_stays_full_between_turns_and_turns_are_in_order():
 
 @pytest.mark.parametrize("victim", ["n1", "f1"])
 def test_a_relay_that_dies_is_routed_around(victim: str):
-    with cells(3, delay_s=0.01, rate_bytes_per_s=4e6) as made:
-        killer = threading.Timer(0.1, made.kill, [victim])
-        killer.start()
-        exchange(made, [700_000, 700_000], members=[0, 2])
-        killer.join()
-        assert [made.near[n].counters.connections for n in (0, 2)] == [2, 2]
+    # What a relay has passed on is on its way, or unacknowledged, for some time: enough to kill it.
+    with cells(3, delay_s=0.4, rate_bytes_per_s=1e6) as made:
+        relay, survivor = (made.near[1], made.far[1]) if victim == "n1" else (made.far[1], made.near[1])
+        assert isinstance(relay, Pool)
+
+        def kill() -> None:
+            assert soon(lambda: relay.relayed_bytes > 0)
+            made.kill(victim)
+
+        together(kill, lambda: exchange(made, [700_000, 700_000], members=[0, 2]))
+        assert soon(lambda: [made.near[n].counters.connections for n in (0, 2)] == [2, 2])
         assert made.near[0].counters.resends + made.far[0].counters.resends > 0
-        survivor = made.far[1] if victim == "n1" else made.near[1]
         with pytest.raises(PeerLostError, match=f"^{victim}: lost$"):
-            survivor.receive(deadline_s=5)
+            survivor.receive(deadline_s=30)
         with pytest.raises(PeerLostError, match=f"^{victim}: lost$"):
-            survivor.send(header(), b"", deadline_s=5)
+            survivor.send(header(), b"", deadline_s=30)
 
 
 def test_all_relays_may_die():
@@ -128,9 +132,9 @@ def test_the_counterpart_that_dies_is_named_to_every_call_that_waits():
         killer = threading.Timer(0.05, made.kill, ["f0"])
         killer.start()
         with pytest.raises(PeerLostError, match=r"^f0: lost$"):
-            made.near[0].receive(deadline_s=5)
+            made.near[0].receive(deadline_s=30)
         with pytest.raises(PeerLostError, match=r"^f0: lost$"):
-            made.near[0].flush(deadline_s=5, number=0)
+            made.near[0].flush(deadline_s=30, number=0)
         exchange(made, SIZES, members=[1])
 
 
@@ -142,24 +146,24 @@ def test_a_peer_that_closes_is_routed_around():
 
 
 def test_waits_end_with_the_deadline_and_leave_the_pool_as_it_was():
-    with cells(2, delay_s=0.3) as made:
+    with cells(2, delay_s=1.0) as made:
         with pytest.raises(DeadlineError, match=r"^n0: no buffer within 0.02 s$"):
             made.far[0].receive(deadline_s=0.02)
-        made.near[0].send(header(), noise(100_000), deadline_s=1)
+        made.near[0].send(header(), noise(100_000), deadline_s=30)
         with pytest.raises(DeadlineError, match=r"^f0: buffer 0 not acknowledged within 0.02 s$"):
             made.near[0].flush(deadline_s=0.02)
-        assert made.far[0].receive(deadline_s=5).data == noise(100_000)
-        made.near[0].flush(deadline_s=5)
+        assert made.far[0].receive(deadline_s=30).data == noise(100_000)
+        made.near[0].flush(deadline_s=30)
 
 
 def test_relays_hold_a_bounded_number_of_shards():
     pooling = replace(SMALL, chunk_bytes=32 << 10, path_bytes=128 << 10, wire_bytes=32 << 10)
     most = 0
-    with cells(2, pooling, rate_bytes_per_s=4e6) as made:
+    with cells(2, pooling, rate_bytes_per_s=5e5) as made:
         relay = made.near[1]
         assert isinstance(relay, Pool)
         for m in range(3):
-            made.near[0].send(header(0, m), noise(500_000, m), deadline_s=1)
+            made.near[0].send(header(0, m), noise(500_000, m), deadline_s=30)
         for m in range(3):
             while True:
                 most = max(most, relay.held_bytes)
@@ -175,13 +179,13 @@ def test_relays_hold_a_bounded_number_of_shards():
 def test_a_peer_that_talks_nonsense_is_cut_off_and_the_rest_goes_on():
     (lan, peer), (wan, counterpart) = memory_pair("n0", "n1"), memory_pair("n0", "f0")
     with Pool(member=0, lan={1: lan}, wan=wan, job=JOB, pooling=SMALL) as pool:
-        peer.send(header(pipeline=9 << 16), b"nonsense", deadline_s=1)
+        peer.send(header(pipeline=9 << 16), b"nonsense", deadline_s=30)
         with pytest.raises(ClosedError, match=r"^n0: has closed the channel$"):
-            peer.receive(deadline_s=5)
+            peer.receive(deadline_s=30)
         assert pool.counters.connections == 1
-        counterpart.send(header(pipeline=9 << 16), b"nonsense", deadline_s=1)
+        counterpart.send(header(pipeline=9 << 16), b"nonsense", deadline_s=30)
         with pytest.raises(FrameError, match=r"^f0: unknown kind of word 9$"):
-            pool.receive(deadline_s=5)
+            pool.receive(deadline_s=30)
 
 
 def test_pooled_and_plain_bytes_are_the_same():
@@ -189,6 +193,6 @@ def test_pooled_and_plain_bytes_are_the_same():
     for size in (1, 3):
         with cells(size) as made:
             for m, length in enumerate(SIZES):
-                made.near[0].send(header(0, m), noise(length, m), deadline_s=5)
-            came.append([(m.header, bytes(m.data)) for m in (made.far[0].receive(deadline_s=5) for _ in SIZES)])
+                made.near[0].send(header(0, m), noise(length, m), deadline_s=30)
+            came.append([(m.header, bytes(m.data)) for m in (made.far[0].receive(deadline_s=30) for _ in SIZES)])
     assert came[0] == came[1]
