@@ -106,6 +106,11 @@ class Control:
         except ValueError:
             raise RunError(f"{dc}-0: said something on the control channel that is not JSON") from None
 
+    def flush(self) -> None:
+        """Wait until the other leaders have what was said: for who is about to end because of it, as they will."""
+        for channel in self._leaders.values():
+            channel.flush(deadline_s=self._deadline_s)
+
     def close(self, patience_s: float) -> None:
         """Take leave of the other leaders."""
         for channel in self._leaders.values():

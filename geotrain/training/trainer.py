@@ -3,12 +3,10 @@
 Every process does the same in the same order; what differs is its seat.
 """
 
-import hashlib
 import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
@@ -32,6 +30,7 @@ from geotrain.training.recording import fingerprint
 from geotrain.training.report import StepReport
 from geotrain.training.saving import NoSaving, Saving
 from geotrain.training.script import Script
+from geotrain.training.terms import Terms, check, terms
 from geotrain.training.wiring import Wires, Wiring
 from geotrain.transport import Credentials, Identity, Settings
 
@@ -122,7 +121,7 @@ class _Run:
         leaders = meeting.open(options.deadline_s)
         self.control = Control(layout, seat, leaders, self.identity.job, options.deadline_s)
         leaving.then(self.control.close)
-        self._agree()
+        self._agree(terms(plan, self.script, options, batches))
         offset_s = 0.0 if alone else self.control.clock_offset_s()
         self.recorder = Recorder(
             options.out,
@@ -154,22 +153,14 @@ class _Run:
         if batches is not None:
             self.saving = Saving(plan, options, layout, seat, self.slot, batches.fingerprint, self.control)
 
-    def _agree(self) -> None:
+    def _agree(self, mine: Terms) -> None:
         """All processes must be about to do the same."""
-        mine = {
-            "plan": fingerprint(self.plan),
-            "script": self.script.fingerprint,
-            "steps": self.options.steps,
-            "seed": self.options.seed,
-            "recipe": hashlib.sha256(repr(asdict(self.options.recipe)).encode()).hexdigest()[:16],
-            "compute": self.options.compute,
-        }
-        for seat, theirs in zip(self.layout.seats, self.control.gather(mine), strict=True):
-            for what, value in mine.items():
-                if theirs.get(what) != value:
-                    raise InputError(
-                        f"{seat.name} has another {what} than {self.seat.name}: {theirs.get(what)}, {value}"
-                    )
+        told = self.control.gather(mine)
+        try:
+            check(self.seat, mine, self.layout.seats, told)
+        except InputError:
+            self.control.flush()
+            raise
 
     def train(self, watch: Watch | None, listener: Listener) -> None:
         """All steps that are left."""

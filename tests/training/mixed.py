@@ -1,4 +1,4 @@
-"""Two stages in bf16, one microbatch: `python -m tests.training.mixed` prints as JSON how far gradients are from fp32's.
+"""Two stages in bf16: `python -m tests.training.mixed` prints as JSON how far gradients are from those of fp32.
 
 A process of its own, because on some CPUs oneDNN has to be told before it loads which instructions bf16 may use.
 """
