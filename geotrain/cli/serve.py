@@ -34,7 +34,15 @@ def command(
         Path, typer.Option(metavar="DIR", help="Where training says when its GPUs are idle: its own --announce.")
     ] = Path("/dev/shm/geotrain"),
     dc: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this data center's GPUs; all, if they are all here.")
+        str | None, typer.Option(metavar="NAME", help="Only this data center's GPUs; else all must be on this machine.")
+    ] = None,
+    node: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="With --dc: only this node's GPUs, counted from 0; else all must be on this machine.",
+        ),
     ] = None,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Where to listen; others than loopback need --api-keys.")
@@ -72,7 +80,13 @@ def command(
     like: Annotated[
         str, typer.Option(metavar="NAME", help="Model of `geotrain catalog` whose times are emulated.")
     ] = "llama-3.1-8b",
-    device: Annotated[str, typer.Option(metavar="DEVICE", help="Of torch: cpu, cuda.")] = "cpu",
+    device: Annotated[
+        Literal["cpu", "cuda"],
+        typer.Option(help="Where prompts are worked off. cuda: each on the GPU of its training process."),
+    ] = "cpu",
+    decoder_device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="Of torch: cpu, or a GPU that does not train, such as cuda:7.")
+    ] = "cpu",
     decoder_memory: Annotated[str, typer.Option(metavar="SIZE", help="For keys and values at the decoder.")] = "2 GB",
     vllm: Annotated[
         str | None,
@@ -95,8 +109,9 @@ def command(
 
     OpenAI's completions and chat, streamed or not. Starts a prefill worker beside every training process of the plan
     and a decoder, and takes requests. Workers compute only while their GPU waits for training, as `geotrain train
-    --announce DIR` says there; where no training runs, they always may. Run it where the training processes are: once
-    per machine, or with --dc once per data center.
+    --announce DIR` says there; where no training runs, they always may. Run it where the training processes are. All
+    of the plan's are taken to be on this machine; where they are not, run it once per machine, with --dc and --node:
+    a process that trains elsewhere would be taken for one that does not train at all.
 
     With --vllm, a vLLM server on this machine decodes: keys and values are handed over through memory, block by block,
     and vLLM goes on from the first token. It must be started with geotrain installed beside it and with the
@@ -115,7 +130,9 @@ def command(
 
         geotrain serve plan.yaml --model Llama-3.2-1B --vllm http://127.0.0.1:8001/v1
 
-        geotrain serve plan.yaml --model Llama-3.2-1B --dc east --host 0.0.0.0 --api-keys keys.txt --device cuda
+        geotrain serve plan.yaml --model Llama-3.2-1B --dc east --node 0 --device cuda
+
+        geotrain serve plan.yaml --model Llama-3.2-1B --host 0.0.0.0 --api-keys keys.txt
     """
     import tempfile
 
@@ -139,8 +156,9 @@ def command(
     from geotrain.serving.service import Terms
     from geotrain.serving.site import site
 
-    if device != "cpu" and not torch.cuda.is_available():
-        raise InputError(f"--device is {device} and must be cpu: torch finds no GPU here")
+    for option, value in (("--device", device), ("--decoder-device", decoder_device)):
+        if value != "cpu" and not torch.cuda.is_available():
+            raise InputError(f"{option} is {value} and must be cpu: torch finds no GPU here")
     settings = Settings(
         slo_s=quantity("--slo", slo, TIME),
         degree=degree,
@@ -165,13 +183,17 @@ def command(
             vocab_size=config.vocab_size,
         )
         with opened(plan) as loaded:
-            here = site(loaded, config.shape(called), settings, dc=dc)
+            here = site(loaded, config.shape(called), settings, dc=dc, node=node)
+            if device == "cuda" and max(here.local_ranks) >= torch.cuda.device_count():
+                asked, found = 1 + max(here.local_ranks), torch.cuda.device_count()
+                raise InputError(f"--device cuda: the plan has {asked} GPUs per machine, and torch finds {found} here")
             terms = Terms(
                 model=directory,
                 windows=announce,
                 times=_times(here, times, emulated=compute == "emulated", like=like),
                 emulated=compute == "emulated",
                 device=device,
+                decoder_device=decoder_device,
                 vllm=None if vllm is None else _vllm(vllm, vllm_model or called, handover),
                 decoder_bytes=decoder_bytes,
             )

@@ -311,10 +311,10 @@ class Prefilling:
 
     def _tried(self, new: int, cached: int, embeds: bool) -> float:
         name, config = "measure", self._shard.part.config
-        shape = () if embeds else (config.hidden_size,)
+        shape, dtype = () if embeds else (config.hidden_size,), next(self._shard.part.parameters()).dtype
 
         def some(tokens: int) -> torch.Tensor:
-            return torch.zeros((tokens, *shape), dtype=torch.int64 if embeds else torch.float32)
+            return torch.zeros((tokens, *shape), dtype=torch.int64 if embeds else dtype)
 
         self._shard.start(name, cached + new)
         try:

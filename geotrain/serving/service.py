@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from geotrain.errors import InputError, RunError
 from geotrain.prefill.controller import Controller
@@ -54,7 +55,9 @@ class Terms:
     """By GPU; None: measured."""
     emulated: bool = False
     """Units hold an emulated device for as long as they should take."""
-    device: str = "cpu"
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Of the workers: each has the GPU that its training process has."""
+    decoder_device: str = "cpu"
     vllm: Vllm | None = None
     """Decodes in place of the built-in decoder."""
     decoder_bytes: float = 2e9
@@ -130,7 +133,7 @@ class Service:
                 me=self._party("worker", name),
                 listen=self._address(name),
                 model=terms.model,
-                device=terms.device,
+                device=terms.device if terms.device == "cpu" else f"cuda:{self._site.local_ranks[slot]}",
                 first=first,
                 last=last,
                 windows=terms.windows,
@@ -148,7 +151,7 @@ class Service:
             me=self._party("decoder", DECODER),
             listen=self._address(DECODER),
             model=terms.model,
-            device=terms.device,
+            device=terms.decoder_device,
         )
         if vllm is None:
             spec = DecoderSpec(**vars(common), limit_bytes=terms.decoder_bytes, lease_s=terms.lease_s)

@@ -29,6 +29,12 @@ def load_part(directory: Path, first: int = 0, last: int | None = None, *, devic
     return part.requires_grad_(False)
 
 
+def settle(device: torch.device) -> None:
+    """Until all that was asked of it is done: a GPU only takes note, and training beside it would wait."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Chunk:
     """Some tokens of a prompt."""
@@ -50,6 +56,7 @@ class Pass(Iterator[int]):
 
     def __init__(self, part: Part, chunks: Sequence[Chunk], caches: Sequence[Cache]) -> None:
         self._part, self._chunks = part, chunks
+        self._device = next(part.parameters()).device
         self._row = Row(caches, [len(chunk.x) for chunk in chunks])
         self._layers = self._run()
         self.out: list[Tensor | None] = []
@@ -58,11 +65,12 @@ class Pass(Iterator[int]):
 
     def __next__(self) -> int:
         with torch.inference_mode():
-            return next(self._layers)
+            layer = next(self._layers)
+        settle(self._device)
+        return layer
 
     def _run(self) -> Iterator[int]:
-        device = next(self._part.parameters()).device
-        x = self._part.embed(torch.cat([chunk.x for chunk in self._chunks])[None].to(device))
+        x = self._part.embed(torch.cat([chunk.x for chunk in self._chunks])[None].to(self._device))
         for layer, out in zip(self._part.layers, self._part.layerwise(x, self._row), strict=False):
             if layer == self._part.layers[-1]:
                 self._row.advance(out.shape[1])

@@ -20,6 +20,8 @@ class Site:
     scene: Scene
     names: tuple[str, ...]
     """Of the process that trains on the slot, or of the GPU that is only for prefill."""
+    local_ranks: tuple[int, ...]
+    """Of the slot's GPU on its machine; those that are only for prefill come behind those that train."""
     slots: tuple[Slot, ...]
     model: Model
 
@@ -46,23 +48,36 @@ class Site:
         return {slot.gpu for slot in self.slots}
 
 
-def site(plan: Plan, model: Model, settings: Settings, *, dc: str | None) -> Site:
+def site(plan: Plan, model: Model, settings: Settings, *, dc: str | None, node: int | None = None) -> Site:
     """Every process of the plan's training, or those of one data center, and the GPUs there that are only for prefill.
 
-    The GPUs of a slot that share a stage are idle at the same time; each prefills by itself.
+    Or those that train on one node of a data center, and no others. The GPUs of a slot that share a stage are idle at
+    the same time; each prefills by itself.
     """
     scene, layout = Scene(plan=plan, models=(model,), settings=settings), Layout(plan)
     if dc is not None and dc not in layout.dcs:
         raise InputError(f"--dc: {dc!r} has no part in this plan, only {', '.join(layout.dcs)} have")
+    if node is not None:
+        _check_node(layout, dc, node)
     stages, width = len(plan.stages), plan.pipelines_per_cell
-    names, slots = [], []
+    found: list[tuple[str, int, Slot]] = []
     for seat in layout.seats:
-        if dc in (None, seat.dc):
-            names.append(seat.name)
-            slots.append(replace(scene.slots[seat.pipeline % width * stages + seat.stage], gpus=1))
-    for slot in scene.slots[scene.num_training_slots :]:
-        if dc in (None, slot.dc):
-            mine = sum(name.startswith(f"{slot.dc}-prefill-") for name in names)
-            names += [f"{slot.dc}-prefill-{mine + part}" for part in range(slot.gpus)]
-            slots += [replace(slot, gpus=1)] * slot.gpus
-    return Site(scene=scene, names=tuple(names), slots=tuple(slots), model=model)
+        if dc in (None, seat.dc) and node in (None, seat.node):
+            slot = scene.slots[seat.pipeline % width * stages + seat.stage]
+            found.append((seat.name, seat.local_rank, replace(slot, gpus=1)))
+    own = scene.slots[scene.num_training_slots :] if node is None else []
+    for datacenter in plan.cluster.datacenters:
+        if dc in (None, datacenter.name):
+            gpus = [replace(slot, gpus=1) for slot in own if slot.dc == datacenter.name for _ in range(slot.gpus)]
+            for number, slot in enumerate(gpus):
+                found.append((f"{datacenter.name}-prefill-{number}", datacenter.gpus_per_node + number, slot))
+    names, local_ranks, slots = zip(*found, strict=True)
+    return Site(scene=scene, names=names, local_ranks=local_ranks, slots=slots, model=model)
+
+
+def _check_node(layout: Layout, dc: str | None, node: int) -> None:
+    if dc is None:
+        raise InputError("--node needs --dc: nodes are counted within a data center")
+    nodes = sorted({seat.node for seat in layout.seats if seat.dc == dc})
+    if node not in nodes:
+        raise InputError(f"--node is {node}, and the plan uses nodes {nodes[0]} to {nodes[-1]} of {dc}")
