@@ -22,10 +22,10 @@ from benchmarks.controller import Drive
 from benchmarks.measurement import Measurement
 from geotrain.prefill.settings import Settings
 from geotrain.prefill.trace import Trace, find_trace
-from geotrain.reproduction.prefill import GPT_A, GPT_B, OVERLOAD, Stages, plan
+from geotrain.reproduction.prefill import GPT_A, GPT_B, Stages, plan
 from geotrain.simulation import Jitter
 from geotrain.simulation.prefill.outcome import Study
-from geotrain.simulation.prefill.scene import Scene, saturating_rps
+from geotrain.simulation.prefill.scene import SATURATION, Scene, saturating_rps
 from geotrain.simulation.prefill.study import study
 from geotrain.simulation.prefill.weather import Weather
 from geotrain.workload import MODELS
@@ -33,8 +33,8 @@ from geotrain.workload import MODELS
 CONVERSATION, CODE, MOONCAKE = "azure-conversation", "azure-code", "mooncake-conversation"
 SLO_S = {CONVERSATION: 2.0, CODE: 2.0, MOONCAKE: 30.0}
 JITTERS = {
-    "2% of the step": Jitter(compute=0, wan=0, step=0.02),
-    "2% of every action and transfer": Jitter(compute=0.02, wan=0.02),
+    "2% of the step": Jitter.parse("step=2%"),
+    "2% of every action and transfer": Jitter.parse("2%"),
 }
 
 
@@ -47,7 +47,7 @@ def trace(name: str) -> Trace:
 
 def loaded(scene: Scene, name: str, load: float | None, duration_s: float) -> Trace:
     """The trace at that multiple of what the bubbles can take; None: a thousand requests a second."""
-    most_rps = saturating_rps(scene, trace(name)) / OVERLOAD
+    most_rps = saturating_rps(scene, trace(name)) / SATURATION
     return trace(name).at_rate(1000 if load is None else load * most_rps).repeated(duration_s)
 
 

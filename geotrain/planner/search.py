@@ -34,13 +34,12 @@ from geotrain.simulation.simulate import fastest, poolings
 from geotrain.units import format_seconds, gigabytes, hours
 from geotrain.workload import Job
 
-_NEARLY_BEST = 1.03
-"""By so much a thorough search for a schedule may still improve a step."""
+_NEARLY_BEST = 1.02
+"""Layouts like one that is so close to the best are worth a look."""
 _STRAIGHTENED = 4
 """Shorter ways that are tried in the end."""
 _ESTIMATES = 3
 """Of the published algorithm for each number of stages, should the best not fit in memory."""
-_NEARLY_BEST = 1.02
 
 Score = tuple[float, float]
 Watch = Callable[[Progress], None]

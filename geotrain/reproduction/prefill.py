@@ -17,20 +17,14 @@ from geotrain.reproduction.finding import Finding, Source, Value, command, file_
 from geotrain.reproduction.settings import FABRIC, SOURCE, WAN, stage_profile
 from geotrain.simulation import Jitter
 from geotrain.simulation.prefill.outcome import Study
-from geotrain.simulation.prefill.scene import Scene, saturating_rps
+from geotrain.simulation.prefill.scene import SATURATION, Scene, saturating_rps
 from geotrain.simulation.prefill.study import study
 from geotrain.simulation.prefill.weather import Weather
 from geotrain.workload import MODELS
 
 TRACE = "azure-conversation"
 DATACENTERS = ("east", "south", "west", "north")
-OVERLOAD = 1.5
-"""How much more than the bubbles can take is called saturating."""
 SEED = 0
-JITTERS: Mapping[str, Jitter] = {
-    "step=2%": Jitter(compute=0, wan=0, step=0.02),
-    "compute=2%,wan=2%": Jitter(compute=0.02, wan=0.02),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +79,7 @@ class _Case:
     """Of what the bubbles can take; None is saturating."""
     degree: int | None = None
     jitter: str | None = None
+    """As the command takes it."""
 
     def play(self, *, timed: bool = False) -> tuple[Study, list[object]]:
         """What came of it, and the words of the command."""
@@ -92,7 +87,7 @@ class _Case:
             plan=self.plan,
             models=(MODELS["llama-3.1-8b"],),
             settings=Settings(degree=self.degree),
-            weather=Weather(jitter=None if self.jitter is None else JITTERS[self.jitter]),
+            weather=Weather(jitter=None if self.jitter is None else Jitter.parse(self.jitter)),
         )
         if timed:
             scene = replace(scene, clock=time.thread_time)
@@ -117,7 +112,7 @@ class _Case:
         most_rps = saturating_rps(scene, whole)
         if self.load is None:
             return whole.at_rate(most_rps).repeated(self.duration_s), "max"
-        rate = float(f"{self.load * most_rps / OVERLOAD:.4g}")
+        rate = float(f"{self.load * most_rps / SATURATION:.4g}")
         return whole.at_rate(rate).repeated(self.duration_s), f"{rate}/s"
 
     def figures(self, wanted: Mapping[str, tuple[str, str]], seen: Study, words: Sequence[object]) -> Iterator[Finding]:

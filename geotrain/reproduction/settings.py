@@ -20,9 +20,9 @@ Connections = int | Literal["auto"]
 CONNECTIONS: dict[str, Connections] = {"one": 1, "many": "auto"}
 
 
-def forward_s(c: float, boundary_bytes: float = BOUNDARY_BYTES) -> float:
+def forward_s(c: float) -> float:
     """A stage's forward, such that a transfer over a pair takes `c` times as long."""
-    return boundary_bytes / parse(PAIR_CAP, RATE) / c
+    return BOUNDARY_BYTES / parse(PAIR_CAP, RATE) / c
 
 
 def stage_profile(forward: float) -> dict[str, float]:
@@ -83,9 +83,9 @@ def large_cluster(nodes: Sequence[int], price_per_gpu_hour: Sequence[float] | No
     return Cluster.parse({"datacenters": dcs, "wan": {"default": default}}, source=SOURCE)
 
 
-def large_job(microbatches: int, *, c: float = 2.0, gradient_bytes: float | None = None) -> Job:
-    """60 layers, each a stage; a transfer takes twice as long as a forward unless `c` says otherwise."""
-    forward = forward_s(c)
+def large_job(microbatches: int, *, gradient_bytes: float | None = None) -> Job:
+    """60 layers, each a stage; a transfer takes twice as long as a forward."""
+    forward = forward_s(2.0)
     times = {"forward_s": forward, "recompute_s": forward, "backward_s": 2 * forward}
     profile: dict[str, Any] = {"stage": times, "boundary_bytes": BOUNDARY_BYTES}
     if gradient_bytes is not None:

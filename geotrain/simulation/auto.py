@@ -1,8 +1,8 @@
 """The `auto` schedule: a search over rules, then over the order of single actions, for the plan at hand.
 
-Starts from every named schedule, so it is never worse than any of them, and tries one idea after another; each keeps
-what the ones before it found. What comes out are plain lists of actions: nothing is left to decide while they are
-played.
+Starts from every named schedule but interleaved, so it is never worse than any of them, and tries one idea after
+another; each keeps what the ones before it found. What comes out are plain lists of actions: nothing is left to decide
+while they are played.
 """
 
 import math
@@ -16,7 +16,7 @@ import numpy as np
 from geotrain.action import KIND_MASK, PIPELINE_FREE, STAGE_SHIFT, Kind
 from geotrain.errors import DoesNotFitError, InputError
 from geotrain.plan import ScheduleName
-from geotrain.schedule import Orders, Patience, RecomputeWhen, Rules, Schedule, candidates
+from geotrain.schedule import SCHEDULES, Orders, Patience, RecomputeWhen, Rules, Schedule, candidates
 from geotrain.simulation.bound import lower_bound
 from geotrain.simulation.jitter import Jitter, spread
 from geotrain.simulation.play import Played
@@ -25,8 +25,9 @@ from geotrain.simulation.result import Gain
 from geotrain.simulation.search import Search, score
 from geotrain.timeline import Ints
 
-NAMED: tuple[ScheduleName, ...] = ("1f1b", "varuna", "zero-bubble", "zero-bubble-2p", "gpipe")
-"""What the search starts from. Atlas is Varuna with a choice of pooling, which is made for all."""
+NAMED: tuple[ScheduleName, ...] = (*(n for n in SCHEDULES if n not in ("atlas", "gpipe", "interleaved")), "gpipe")
+"""What the search starts from, GPipe last: of equals the first is kept. Atlas is Varuna with a choice of pooling, which
+is made for all; interleaved is for plans with several chunks per stage."""
 SPANS = 7_000_000
 """Spans that a search may simulate: somewhat over a second."""
 

@@ -5,12 +5,14 @@ the slowest of them. The same seed gives every schedule the same luck, so that s
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from geotrain.action import Kind
+from geotrain.errors import InputError
+from geotrain.hints import hint
 from geotrain.schedule import Orders
 from geotrain.simulation.play import Board, Played, Variation
 from geotrain.simulation.problem import Problem
@@ -18,6 +20,7 @@ from geotrain.timeline import Floats
 
 Distribution = Literal["normal", "lognormal", "heavy", "straggler"]
 DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
+_PARTS = ("compute", "wan", "step", "kind", "samples", "seed")
 _MOST_PIPELINES = 64
 _LEAST_FACTOR = 0.2
 _TAIL = 3.0
@@ -42,6 +45,44 @@ class Jitter:
     """normal; lognormal; heavy: a power-law tail; straggler: normal, and one slot of each step is slow throughout."""
     samples: int = 200
     seed: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`5%` for compute and WAN alike, or a list like `step=2%,kind=heavy`, as `--jitter` takes it."""
+        given = {"compute": text, "wan": text} if "=" not in text else {}
+        for part in text.split(",") if "=" in text else ():
+            key, _, value = part.partition("=")
+            given[key.strip()] = value.strip()
+        if unknown := sorted(given.keys() - set(_PARTS)):
+            raise InputError(f"--jitter has the unknown part {unknown[0]!r}; {hint(unknown[0], _PARTS)}")
+        kind = given.get("kind", "lognormal")
+        chosen = next((name for name in DISTRIBUTIONS if name == kind), None)
+        if chosen is None:
+            raise InputError(f"--jitter kind is {kind!r} and must be one of {', '.join(DISTRIBUTIONS)}")
+        return cls(
+            compute=_share("compute", given.get("compute", "0")),
+            wan=_share("wan", given.get("wan", "0")),
+            step=_share("step", given.get("step", "0")),
+            distribution=chosen,
+            samples=_whole("samples", given.get("samples", "200"), least=10),
+            seed=_whole("seed", given.get("seed", "0"), least=0),
+        )
+
+
+def _share(key: str, text: str) -> float:
+    try:
+        share = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise InputError(f"--jitter {key} is {text!r} and must be a share such as '5%' or '0.05'") from None
+    if not 0 <= share <= 1:
+        raise InputError(f"--jitter {key} is {text!r} and must be between 0 and 100%")
+    return share
+
+
+def _whole(key: str, text: str, *, least: int) -> int:
+    if not text.isdecimal() or int(text) < least or int(text) > 1_000_000:
+        raise InputError(f"--jitter {key} is {text!r} and must be a whole number from {least} to 1000000")
+    return int(text)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -153,11 +153,6 @@ class Board:
         actions = self.wiring.num_pipelines * shape.num_microbatches * shape.num_model_stages * kinds
         return actions + self._num_transfers
 
-    @property
-    def num_places(self) -> int:
-        """(pipeline, stage, microbatch)es that are simulated."""
-        return self.wiring.num_pipelines * self.problem.shape.num_model_stages * self.problem.shape.num_microbatches
-
     def play(self, schedule: Schedule, variation: Variation = STEADY, holds: Ints = NO_HOLDS) -> Played:
         """Play the schedule; ScheduleError if its slots wait for each other.
 

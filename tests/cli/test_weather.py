@@ -2,7 +2,6 @@
 
 import pytest
 
-from geotrain.cli._jitter import parse_jitter
 from geotrain.cli._weather import parse_spell
 from geotrain.errors import InputError
 from geotrain.simulation.prefill.weather import Spell
@@ -27,8 +26,3 @@ def test_what_is_no_spell_is_refused_in_a_sentence(text: str, said: str) -> None
     with pytest.raises(InputError) as refused:
         parse_spell(text)
     assert said in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_jitter_may_be_of_the_whole_step() -> None:
-    assert parse_jitter("step=2%,kind=normal").step == 0.02
-    assert parse_jitter("5%").step == 0

@@ -1,8 +1,11 @@
 """The same lists under random times."""
 
+import re
+
 import numpy as np
 import pytest
 
+from geotrain.errors import InputError
 from geotrain.plan import Plan
 from geotrain.simulation import DISTRIBUTIONS, Jitter, run, spread
 from geotrain.simulation.jitter import Distribution, _factors
@@ -58,3 +61,31 @@ def test_a_step_may_vary_as_a_whole() -> None:
     varied = spread(played, Jitter(compute=0, wan=0, step=0.02))
     assert varied.p50_s == pytest.approx(result.step_time_s, rel=0.01)
     assert varied.p95_s == pytest.approx(result.step_time_s * 1.033, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        pytest.param("5%", Jitter(compute=0.05, wan=0.05), id="compute and WAN alike"),
+        pytest.param("0.05", Jitter(compute=0.05, wan=0.05), id="a plain share"),
+        pytest.param("step=2%, kind=normal", Jitter(compute=0, wan=0, step=0.02, distribution="normal"), id="the step"),
+        pytest.param("wan=1%,samples=10,seed=3", Jitter(compute=0, wan=0.01, samples=10, seed=3), id="numbers"),
+    ],
+)
+def test_jitter_reads_like_a_list(text, meant):
+    assert Jitter.parse(text) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("compte=2%", "--jitter has the unknown part 'compte'; did you mean 'compute'", id="unknown"),
+        pytest.param("kind=loud", "--jitter kind is 'loud' and must be one of normal", id="kind"),
+        pytest.param("lots", "--jitter compute is 'lots' and must be a share", id="no share"),
+        pytest.param("wan=120%", "--jitter wan is '120%' and must be between 0 and 100%", id="too much"),
+        pytest.param("samples=9", "--jitter samples is '9' and must be a whole number from 10", id="too few"),
+    ],
+)
+def test_what_is_no_jitter_is_refused_in_a_sentence(text, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        Jitter.parse(text)

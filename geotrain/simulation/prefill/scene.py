@@ -26,7 +26,8 @@ from geotrain.simulation.result import Result
 from geotrain.simulation.simulate import rehearse, run
 from geotrain.workload import Model
 
-_SATURATION = 1.5
+SATURATION = 1.5
+"""How much more than the bubbles can take is called saturating."""
 _NORMAL_95 = 1.645
 """Standard deviations to the 95th percentile."""
 _LUCK = 1 << 16
@@ -172,7 +173,7 @@ class Scene:
 
 
 def saturating_rps(scene: Scene, trace: Trace) -> float:
-    """A rate that is half as much again as the bubbles could take."""
+    """A rate that is SATURATION times what the bubbles could take."""
     idle = sum(scene.bubbles.idle_s) * scene.plan.cells / scene.bubbles.step_time_s
     mean_s = sum(map(scene.work_s, trace.requests)) / len(trace.requests)
-    return _SATURATION * idle / mean_s
+    return SATURATION * idle / mean_s
