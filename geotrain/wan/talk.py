@@ -25,8 +25,8 @@ MOST_BUFFER_BYTES = 4 << 20
 LEAST_BUFFER_BYTES = 64 << 10
 LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES = 4 << 20, 448 << 20
 MOST_TRIPS = 1000
-_SLOWEST = 8
-"""A measurement goes on for so many times its seconds until enough has come."""
+_SLOWEST, _LEAST_LIMIT_S = 8, 10.0
+"""A measurement goes on for so many times its seconds until enough has come, and for longer than a machine stalls."""
 _LEAST_CHANGES = 5
 _SAMPLE_S = 0.004
 _TURN_S = 0.2
@@ -57,9 +57,14 @@ class Order:
     trips: int = 0
 
     @property
+    def limit_s(self) -> float:
+        """When the one who pours gives up."""
+        return self.skip_s + max(_LEAST_LIMIT_S, _SLOWEST * self.seconds)
+
+    @property
     def most_s(self) -> float:
         """How long the other side waits for it to be done."""
-        return PATIENCE_S + self.skip_s + _SLOWEST * self.seconds
+        return PATIENCE_S + self.limit_s
 
     @classmethod
     def checked(cls, word: dict[str, Any]) -> "Order":
@@ -146,17 +151,15 @@ def _keep_sending(channel: Channel, order: Order, stop: threading.Event) -> None
 
 def _watch(channel: Channel, order: Order) -> Poured:
     begin_s = time.monotonic()
-    limit_s = begin_s + order.skip_s + _SLOWEST * order.seconds
     seen = first = channel.counters.bytes_sent
     first_s = last_s = begin_s
     meter, changes = Meter(), -1
     while changes < _LEAST_CHANGES or last_s < begin_s + order.skip_s + order.seconds:
         time.sleep(_SAMPLE_S)
         now_s = time.monotonic()
-        if now_s > limit_s:
-            waited_s = limit_s - begin_s
+        if now_s > begin_s + order.limit_s:
             raise RunError(
-                f"{channel.peer}: too little arrived in {waited_s:.3g} s to measure a rate: give more seconds"
+                f"{channel.peer}: too little arrived in {order.limit_s:.3g} s to measure a rate: give more seconds"
             )
         if (sent := channel.counters.bytes_sent) == seen:
             continue

@@ -53,6 +53,7 @@ def has_netem() -> bool:
     return subprocess.run(["unshare", "-n", "sh", "-c", probe], capture_output=True, timeout=10).returncode == 0
 
 
+@pytest.mark.alone
 def test_netem_gives_the_round_trip_and_the_window():
     if not has_netem():
         pytest.skip("this kernel has no netem")

@@ -14,10 +14,11 @@ import pytest
 from geotrain.errors import RunError
 from geotrain.testbed import Testbed
 from geotrain.transport import Credentials, DeadlineError, Identity, RefusedError, connect
-from geotrain.wan import client
+from geotrain.transport.memory import memory_pair
+from geotrain.wan import client, talk
 from geotrain.wan.client import Prober
 from geotrain.wan.server import Server
-from geotrain.wan.talk import JOB, MOST_BUFFER_BYTES, Order, hear, say, settings
+from geotrain.wan.talk import JOB, MOST_BUFFER_BYTES, Order, hear, pour, say, settings
 from tests.testbed.clusters import cluster
 from tests.testbed.machine import require_namespaces
 
@@ -44,6 +45,7 @@ def probing(address: tuple[str, int], tell=lambda _: None, identity: Identity | 
     return Prober(*address, identity=identity or insecure("client"), peer="server", seconds=0.05, tell=tell)
 
 
+@pytest.mark.alone
 def test_a_probe_over_loopback_measures_both_ways_and_says_how_far_it_is():
     said: list[str] = []
     with serving() as (server, _):
@@ -77,6 +79,18 @@ def test_no_server_is_an_error_within_the_deadline(monkeypatch: pytest.MonkeyPat
         probing(address).probe()
 
 
+def test_a_path_that_brings_nothing_is_an_error_but_not_before_a_machine_that_stalls_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    order = Order(do="pour", seconds=0.05, skip_s=0.25)
+    assert order.limit_s == 10.25
+    assert Order(do="pour", seconds=2.0, skip_s=0.25).limit_s == 16.25
+    monkeypatch.setattr(talk, "_LEAST_LIMIT_S", 0.1)
+    near, _ = memory_pair("client", "server", delay_s=60)
+    with pytest.raises(RunError, match=r"^server: too little arrived in 0\.65 s to measure a rate: give more seconds$"):
+        pour(near, order)
+
+
 @pytest.mark.parametrize(
     "word",
     [
@@ -101,11 +115,11 @@ def test_a_client_that_misbehaves_is_sent_away_and_the_next_is_served():
             peer="server",
             channel="probe",
             settings=settings(1),
-            deadline_s=5,
+            deadline_s=30,
         ) as channel:
             say(channel, {"do": "dance"})
             with pytest.raises(RunError):
-                hear(channel, deadline_s=10)
+                hear(channel, deadline_s=30)
         assert probing(server.address).probe().rtt_s > 0
     assert said[0].startswith("evil: the peer asks for something that no probe asks for")
 
