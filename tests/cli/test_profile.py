@@ -8,7 +8,7 @@ import pytest
 
 from geotrain.plan import Plan
 from geotrain.workload import Job
-from tests.training.crew import free_port
+from tests.ports import free_port
 
 JOB = """# a small one
 model: {layers: 3, hidden: 32, heads: 4, kv_heads: 2, ffn: 64, vocab: 97, activation: swiglu}

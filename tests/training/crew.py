@@ -4,8 +4,8 @@ import json
 import multiprocessing
 import os
 import queue
-import socket
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,16 +18,21 @@ from geotrain.layout import Layout
 from geotrain.plan import Plan
 from geotrain.training.options import Options
 from geotrain.training.report import StepReport
+from tests.ports import free_port
 from tests.training.forked import CONTEXT
 
-_DEADLINE_S = 50.0
+_DEADLINE_S = 110.0
 
 
 class Crew:
     """As many processes as the largest plan needs."""
 
     def __init__(self, size: int) -> None:
-        self._orders = [CONTEXT.Queue() for _ in range(size)]
+        self._size = size
+        self._start()
+
+    def _start(self) -> None:
+        self._orders = [CONTEXT.Queue() for _ in range(self._size)]
         self._answers: Any = CONTEXT.Queue()
         self._processes = [
             CONTEXT.Process(target=_work, args=(number, orders, self._answers), daemon=True)
@@ -38,6 +43,15 @@ class Crew:
 
     def train(self, plan: Plan, options: Options) -> list[dict[str, Any]]:
         """What the leading process reports of each step; every process's final weights are in `options.out`."""
+        try:
+            return self._train(plan, options)
+        except BaseException:
+            # Those that wait for one that has failed would be late for the next training.
+            self.close()
+            self._start()
+            raise
+
+    def _train(self, plan: Plan, options: Options) -> list[dict[str, Any]]:
         layout = Layout(plan)
         ports = {dc: free_port() for dc in layout.dcs}
         options = replace(options, control=("127.0.0.1", free_port()))
@@ -51,9 +65,10 @@ class Crew:
             }
             self._orders[number].put((plan.dump(), replace(options, dc=seat.dc), environment))
         reports: list[dict[str, Any]] = []
+        end_s = time.monotonic() + _DEADLINE_S
         for _ in layout.seats:
             try:
-                number, report, error = self._answers.get(timeout=_DEADLINE_S)
+                number, report, error = self._answers.get(timeout=max(0.0, end_s - time.monotonic()))
             except queue.Empty:
                 raise AssertionError(f"a process has not ended within {_DEADLINE_S:g} s") from None
             assert not error, f"process {number}: {error}"
@@ -75,13 +90,6 @@ def crew(size: int) -> Iterator[Crew]:
         yield made
     finally:
         made.close()
-
-
-def free_port() -> int:
-    """One that nobody listens at."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class _Watch:

@@ -10,7 +10,7 @@ from geotrain.errors import InputError
 from geotrain.training.journal import Journal
 from geotrain.training.options import Options
 from geotrain.training.report import StepReport
-from tests.training.crew import free_port
+from tests.ports import free_port
 
 
 def report(step: int, *, wan_bytes: int = 0) -> StepReport:
@@ -47,7 +47,7 @@ def test_prometheus_can_scrape_the_last_step(tmp_path: Path):
     port = free_port()
     journal = Journal(options(tmp_path, metrics_port=port), quiet=True)
     journal.report(report(1))
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     assert "geotrain_train_loss 4.0" in text
     assert "geotrain_train_utilization 0.75" in text

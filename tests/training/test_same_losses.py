@@ -21,6 +21,8 @@ STEPS = 20
 BATCH = 12
 RECIPE = Recipe(learning_rate=3e-3, warmup_steps=5, clip=0.5)
 DCS = ("east", "south", "west", "north")
+# Some tests train twice, and what is left of a training that has failed is cleared away.
+pytestmark = pytest.mark.timeout(250)
 
 
 @pytest.fixture(scope="module")
