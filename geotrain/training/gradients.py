@@ -10,6 +10,10 @@ from torch.distributed.tensor import DTensor
 from geotrain.transport import Channel, Direction, Header
 
 BUCKET_BYTES = 64 << 20
+SWAP_BYTES = 64 << 20
+"""A piece of what crosses the WAN; the whole may be larger than any buffer."""
+_AHEAD = 4
+"""Pieces sent before the first is awaited: far below a channel's window, where both sides would wait for each other."""
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -100,7 +104,16 @@ class TiedEnds:
         assert self._across is not None
         header = Header(job=self._job, step=0, pipeline=0, stage=0, microbatch=0, direction=Direction.BACKWARD)
         host = mine.detach().contiguous().cpu()
-        number = self._across.send(header, host.view(-1).view(torch.uint8).numpy().data, deadline_s=self._deadline_s)
-        message = self._across.receive(deadline_s=self._deadline_s)
-        self._across.flush(deadline_s=self._deadline_s, number=number)
-        return torch.frombuffer(message.data, dtype=mine.dtype).view(mine.shape).to(mine.device)
+        there = torch.empty_like(host)
+        out, into = (_bytes(tensor).split(SWAP_BYTES) for tensor in (host, there))
+        for number in range(len(out) + _AHEAD):
+            if number < len(out):
+                self._across.send(header, out[number].numpy().data, deadline_s=self._deadline_s)
+            if number >= _AHEAD:
+                self._across.receive(deadline_s=self._deadline_s, into=into[number - _AHEAD].numpy().data)
+        self._across.flush(deadline_s=self._deadline_s)
+        return theirs.copy_(there)
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.view(-1).view(torch.uint8)

@@ -39,11 +39,17 @@ class Kind(NamedTuple):
         """A place for one."""
         return torch.empty(self.shape, dtype=self.dtype, device=self.device)
 
+    @property
+    def size_bytes(self) -> int:
+        """Of each."""
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
     def read(self, data: memoryview) -> torch.Tensor:
         """One that came as bytes; RunError if the size is wrong."""
-        needs = torch.Size(self.shape).numel() * self.dtype.itemsize
-        if data.nbytes != needs:
-            raise RunError(f"a parcel of {data.nbytes} bytes came, and the plan's have {needs}: not the same model")
+        if data.nbytes != self.size_bytes:
+            raise RunError(
+                f"a parcel of {data.nbytes} bytes came, and the plan's have {self.size_bytes}: not the same model"
+            )
         return torch.frombuffer(data, dtype=self.dtype).view(self.shape).to(self.device, non_blocking=True)
 
 

@@ -61,7 +61,7 @@ def train(
     `listen`, called with the name of this process, makes who is told when its slot is idle.
     """
     layout, place = Layout(plan), Place.of()
-    check_plan(plan)
+    check_plan(plan, options)
     seat = layout.seat(options.dc, place.rank, place.size)
     batches = open_batches(plan, options)
     if options.keys is None and len(layout.dcs) > 1 and seat == layout.seats[0]:

@@ -3,7 +3,7 @@
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch.distributed as dist
 
@@ -26,6 +26,9 @@ LEAST_SPARE = 2
 _PIECE = 0.48
 """Of a window: two pieces fill it, with their frames. The end of one that does not fit comes a round trip late."""
 _LEAST_PIECE_BYTES = 4096
+_PARCELS_ON_THEIR_WAY = 4
+MOST_PARCEL_BYTES = (1 << 32) - 1
+"""The place of a pool's shard in its buffer is told in 32 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +147,16 @@ class Wiring:
             wanted = needed + max(LEAST_SPARE, math.ceil(SPARE * needed))
         window_bytes = link.tcp_window_bytes or math.inf
         least = int(min(Settings.min_chunk_bytes, max(_LEAST_PIECE_BYTES, _PIECE * window_bytes)))
-        return Settings(connections=wanted, min_chunk_bytes=least, peer_timeout_s=self.peer_timeout_s)
+        return Settings(
+            connections=wanted, min_chunk_bytes=least, peer_timeout_s=self.peer_timeout_s, **self._room(Settings)
+        )
+
+    def _room(self, kind: type[Settings | Pooling]) -> dict[str, int]:
+        """Sizes that take the plan's parcels, several at a time."""
+        return {
+            "max_buffer_bytes": max(kind.max_buffer_bytes, self.kind.size_bytes),
+            "window_bytes": max(kind.window_bytes, _PARCELS_ON_THEIR_WAY * self.kind.size_bytes),
+        }
 
     def _listen(self, slot: int) -> Listener:
         return Listener(identity=self.identity, settings=self._settings(slot), host=self.host)
@@ -189,9 +201,9 @@ class Wiring:
         link = self._link(slot)
         settings = self._settings(slot)
         if settings.connections == "auto" or link.rtt_s is None:
-            return Pooling()
+            return Pooling(**self._room(Pooling))
         rate = pair_rate(link, settings.connections)
-        return Pooling.for_link(rate_bytes_per_s=rate, rtt_s=link.rtt_s)
+        return replace(Pooling.for_link(rate_bytes_per_s=rate, rtt_s=link.rtt_s), **self._room(Pooling))
 
     def _nccl_ways(self) -> dict[int, tuple[dist.ProcessGroup, dist.ProcessGroup]]:
         """Groups of two, one for each direction, so that neither blocks the other; all ranks make all of them."""
