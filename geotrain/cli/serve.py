@@ -277,15 +277,17 @@ def _serve(
                 say(f"{card.name}: {len(site.layers())} workers and a decoder are starting")
                 starting = asyncio.create_task(running.started())
                 ending = asyncio.create_task(ended.wait())
-                await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
-                if not ended.is_set():
+                await asyncio.wait({starting, ending, running.failed}, return_when=asyncio.FIRST_COMPLETED)
+                if starting.done() and not ended.is_set():
                     starting.result()
                     # Requests leave no cycles behind; looking for some after every few of them makes others wait.
                     gc.collect()
                     gc.freeze()
                     gc.set_threshold(*_COLLECT_AFTER)
                     say(f"serving {card.name} at http://{host}:{bound}/v1")
-                    await ending
+                    await asyncio.wait({ending, running.failed}, return_when=asyncio.FIRST_COMPLETED)
+                if running.failed.done():
+                    running.failed.result()
                 say(f"ending: {running.engine.under_way} requests under way")
                 running.engine.drain()
                 await running.engine.idle(drain_s)

@@ -119,6 +119,8 @@ class Service:
         """Who is to measure: asked again if another process takes its place."""
         self._measured: dict[str, tuple[float, ...]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Has the error that the service cannot go on after; never done without one."""
 
     async def open(self) -> None:
         """Have a place where everybody reports."""
@@ -170,6 +172,7 @@ class Service:
     async def started(self) -> None:
         """Start everybody, until requests are taken; RunError if that cannot be."""
         self._tasks = [asyncio.create_task(self._begin()), asyncio.create_task(self.engine.tick())]
+        self._tasks[1].add_done_callback(self._ticked)
         await asyncio.shield(self._tasks[0])
 
     async def _begin(self) -> None:
@@ -222,6 +225,10 @@ class Service:
             case _:
                 self.engine.heard(name, frame)
         self._changed.set()
+
+    def _ticked(self, ticking: asyncio.Task[None]) -> None:
+        if not ticking.cancelled() and (error := ticking.exception()) is not None:
+            self.failed.set_exception(error)
 
     def _gone(self, name: str) -> None:
         self._ready.discard(name)

@@ -13,6 +13,7 @@ _MOST_PAUSE_S = 30.0
 _LASTING_S = 60.0
 """Who has lived for so long did not fail at once."""
 _PATIENCE_S = 5.0
+_NOT_STARTED = 1
 _PRELOADED = "geotrain.serving.process"
 
 
@@ -90,7 +91,13 @@ class Staff:
 
     async def _again(self, name: str) -> None:
         member = self._members[name]
-        await asyncio.sleep(member.pause_s)
-        if self._open:
+        while self._open:
+            await asyncio.sleep(member.pause_s)
             member.process, member.since_s = member.make(), time.monotonic()
-            await self._begin(name)
+            try:
+                await self._begin(name)
+                return
+            except Exception:
+                # The machine may have no room for a process now, and some later.
+                member.pause_s = min(_MOST_PAUSE_S, 2 * member.pause_s)
+                self._ended(name, _NOT_STARTED)

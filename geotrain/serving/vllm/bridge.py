@@ -168,6 +168,9 @@ class Bridge:
             raise RunError(f"vLLM has ended the answer after {number} of {request.sampling.max_tokens} tokens")
         except RunError as error:
             self._fail(name, error)
+        except Exception as error:
+            # Of whatever else goes wrong only the kind is told: the words might show the answer.
+            self._fail(name, RunError(f"vLLM's answer cannot be passed on: {type(error).__name__}"))
 
     def _loaded(self, handover: Handover) -> None:
         if not handover.is_read and not self._has_warned:

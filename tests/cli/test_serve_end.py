@@ -1,0 +1,35 @@
+"""How `geotrain serve` ends."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import yaml
+
+from geotrain.errors import RunError
+from geotrain.serving.engine import LiveEngine
+from tests.serving import live
+
+# A service has half a dozen processes, and each of them torch.
+pytestmark = pytest.mark.timeout(150)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan and a model."""
+    monkeypatch.chdir(tmp_path)
+    live.model(tmp_path / "model")
+    Path("plan.yaml").write_text(yaml.safe_dump(live.small_plan().dump()))
+    return tmp_path
+
+
+def test_a_service_that_no_longer_looks_after_its_requests_ends(geotrain, files: Path, monkeypatch: pytest.MonkeyPatch):
+    async def tick(engine: LiveEngine) -> None:
+        while engine.ready() is not None:  # noqa: ASYNC110 -- there is no event
+            await asyncio.sleep(0.05)
+        raise RunError("what is overdue cannot be given up")
+
+    monkeypatch.setattr(LiveEngine, "tick", tick)
+    answer = geotrain("serve", "plan.yaml", "--model", "model", "--announce", "windows", "--port", "0")
+    assert answer.exit_code == 1, answer
+    assert answer.err.endswith("error: what is overdue cannot be given up\n"), answer.err
