@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from geotrain.errors import InputError
 from geotrain.prefill.request import Request
-from geotrain.prefill.trace import Trace, find_trace, generate, read_trace
+from geotrain.prefill.trace import Trace, find_trace, generate, read_trace, reader
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:50.9951690,396,109
@@ -78,6 +78,21 @@ blue, 2, x, 1e1, 7.0, llama-3-8b
         Request(id=0, arrival_s=0, input_tokens=7, model="llama-3-8b", tenant="blue", priority=2),
         Request(id=1, arrival_s=2, input_tokens=8),
     )
+
+
+@pytest.mark.parametrize(
+    ("formats", "text"),
+    [
+        pytest.param("_CSV", "when,prompt\n3,100\n5,200\n", id="csv"),
+        pytest.param("_JSON", '{"when": 3, "prompt": 100}\n{"when": 5, "prompt": 200}\n', id="json"),
+    ],
+)
+def test_another_format_is_a_line_in_a_list(tmp_path: Path, monkeypatch, formats: str, text: str):
+    columns = {"when": reader._Column(field="arrival_s", convert=float), "prompt": reader._INPUT}
+    known = getattr(reader, formats)
+    monkeypatch.setattr(reader, formats, (*known, reader._Format(name="another", columns=columns)))
+    found = read_trace(written(tmp_path, text)).requests
+    assert [(one.arrival_s, one.input_tokens) for one in found] == [(0, 100), (2, 200)]
 
 
 def test_files_are_known_by_what_is_in_them(tmp_path: Path):

@@ -116,8 +116,10 @@ def _text(path: Path) -> str:
 
 def _table(lines: list[str]) -> tuple[_Format, _Rows]:
     """The format, and line number and cells of each line, the cells in the order of the format's columns."""
-    if next((line for line in lines if _says_something(line)), "").lstrip().startswith("{"):
-        return _MOONCAKE, _json_rows(lines)
+    first = next(((number, line) for number, line in enumerate(lines, start=1) if _says_something(line)), (0, ""))
+    if first[1].lstrip().startswith("{"):
+        form = _json_format(*first)
+        return form, _json_rows(lines, form)
     rows = _csv_rows(lines)
     number, header = next(rows, (0, []))
     if not header:
@@ -130,19 +132,29 @@ def _says_something(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
-def _json_rows(lines: list[str]) -> _Rows:
+def _json_format(number: int, line: str) -> _Format:
+    names = _json_object(number, line).keys()
+    return max(_JSON, key=lambda form: len(names & form.columns.keys()))
+
+
+def _json_rows(lines: list[str], form: _Format) -> _Rows:
     for number, line in enumerate(lines, start=1):
         if not _says_something(line):
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"line {number} is not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise ValueError(f"line {number} is {reprlib.repr(row)} and must be a JSON object")
-        if not row.keys() & _MOONCAKE.needed:
+        row = _json_object(number, line)
+        if not row.keys() & form.needed:
             raise _unknown(number, line)
-        yield number, [row.get(name) for name in _MOONCAKE.columns]
+        yield number, [row.get(name) for name in form.columns]
+
+
+def _json_object(number: int, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"line {number} is not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"line {number} is {reprlib.repr(row)} and must be a JSON object")
+    return row
 
 
 def _csv_rows(lines: list[str]) -> _Rows:
@@ -166,7 +178,7 @@ def _placed(rows: _Rows, places: list[int], width: int) -> _Rows:
 def _recognized(number: int, header: list[str]) -> tuple[_Format, list[int]]:
     """The format that these columns are of, and where its columns are: one after the last if nowhere."""
     written = [_ALSO_CALLED.get(cell.strip().lower(), cell.strip().lower()) for cell in header]
-    form = max((_AZURE, _PLAIN), key=lambda form: sum(name.lower() in written for name in form.columns))
+    form = max(_CSV, key=lambda form: sum(name.lower() in written for name in form.columns))
     missing = [name for name in form.needed if name.lower() not in written]
     if missing == form.needed:
         raise _unknown(number, ",".join(header))
@@ -179,7 +191,7 @@ def _recognized(number: int, header: list[str]) -> tuple[_Format, list[int]]:
 
 
 def _unknown(number: int, line: str) -> ValueError:
-    known = "; ".join(f"{form.name} with {', '.join(form.columns)}" for form in (_AZURE, _PLAIN, _MOONCAKE))
+    known = "; ".join(f"{form.name} with {', '.join(form.columns)}" for form in (*_CSV, *_JSON))
     return ValueError(f"line {number} is {reprlib.repr(line)} and must be of a known format: {known}")
 
 
@@ -230,32 +242,37 @@ def _hashes(value: object) -> list[int | str]:
 
 _INPUT = _Column(field="input_tokens", convert=_whole(1, _MOST_TOKENS))
 _OUTPUT = _Column(field="output_tokens", convert=_whole(0, _MOST_TOKENS), default=0)
-_AZURE = _Format(
-    name="Azure CSV",
-    columns={
-        "TIMESTAMP": _Column(field="arrival_s", convert=_moment),
-        "ContextTokens": _INPUT,
-        "GeneratedTokens": _OUTPUT,
-    },
+_CSV = (
+    _Format(
+        name="Azure CSV",
+        columns={
+            "TIMESTAMP": _Column(field="arrival_s", convert=_moment),
+            "ContextTokens": _INPUT,
+            "GeneratedTokens": _OUTPUT,
+        },
+    ),
+    _Format(
+        name="plain CSV",
+        columns={
+            "arrival_s": _Column(field="arrival_s", convert=_seconds),
+            "input_tokens": _INPUT,
+            "output_tokens": _OUTPUT,
+            "model": _Column(field="model", convert=str.strip, default=""),
+            "tenant": _Column(field="tenant", convert=str.strip, default=""),
+            "priority": _Column(field="priority", convert=_whole(0, _MOST_PRIORITY), default=0),
+        },
+    ),
 )
-_PLAIN = _Format(
-    name="plain CSV",
-    columns={
-        "arrival_s": _Column(field="arrival_s", convert=_seconds),
-        "input_tokens": _INPUT,
-        "output_tokens": _OUTPUT,
-        "model": _Column(field="model", convert=str.strip, default=""),
-        "tenant": _Column(field="tenant", convert=str.strip, default=""),
-        "priority": _Column(field="priority", convert=_whole(0, _MOST_PRIORITY), default=0),
-    },
+_JSON = (
+    _Format(
+        name="Mooncake JSON lines",
+        columns={
+            "timestamp": _Column(field="arrival_s", convert=_milliseconds),
+            "input_length": _INPUT,
+            "output_length": _OUTPUT,
+            "hash_ids": _Column(field="blocks", convert=_hashes, default=()),
+        },
+    ),
 )
-_MOONCAKE = _Format(
-    name="Mooncake JSON lines",
-    columns={
-        "timestamp": _Column(field="arrival_s", convert=_milliseconds),
-        "input_length": _INPUT,
-        "output_length": _OUTPUT,
-        "hash_ids": _Column(field="blocks", convert=_hashes, default=()),
-    },
-)
+"""A format is known by its columns: that of the most columns that the first line has."""
 _ALSO_CALLED = {"timestamp_s": "arrival_s"}
