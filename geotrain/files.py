@@ -1,8 +1,9 @@
-"""Reading YAML files into validated data; whatever fails raises one sentence that begins with the file's name.
+"""Reading YAML files into validated data, and CSV; whatever fails raises one sentence that begins with the file's name.
 
-Knows YAML and pydantic; knows nothing about clusters, jobs or plans.
+Knows YAML, CSV and pydantic; knows nothing about clusters, jobs or plans.
 """
 
+import csv
 import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -111,6 +112,17 @@ def read_yaml(path: Path) -> object:
     if content is None:
         raise InputError(f"{path}: is empty")
     return content
+
+
+def csv_lines(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers and cells of a CSV text, without comments and blank lines; InputError where it is not CSV."""
+    reader = csv.reader(text.removeprefix("\ufeff").splitlines(), strict=True, skipinitialspace=True)
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells) and not cells[0].lstrip().startswith("#"):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise InputError(f"{source}: line {reader.line_num} is not CSV: {error}") from None
 
 
 def write_text(path: Path, text: str) -> None:

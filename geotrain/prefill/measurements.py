@@ -6,7 +6,7 @@ be left out). Other columns, blank lines and lines that begin with # are skipped
 
 import csv
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from functools import cache
 from importlib import resources
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from geotrain.complaints import complaint
 from geotrain.errors import InputError
-from geotrain.files import read_text, writing
+from geotrain.files import csv_lines, read_text, writing
 from geotrain.hints import nearest
 from geotrain.prefill.predictor import Point
 from geotrain.units import TIME, parse
@@ -72,7 +72,7 @@ def write_table(path: Path, rows: Iterable[Measurement]) -> None:
 
 def parse_table(text: str, *, source: str) -> list[Measurement]:
     """The rows of a table; one that does not name its source has the table's."""
-    lines = _lines(text.removeprefix("\ufeff"), source)
+    lines = csv_lines(text, source=source)
     _, header = next(lines, (0, []))
     columns = [cell.strip().lower() for cell in header]
     kind = _kind(columns, source)
@@ -144,14 +144,3 @@ def _kind(columns: list[str], source: str) -> type[_Row]:
         meant = f"; did you mean it by {near[0]!r}?" if near else ""
         raise InputError(f"{source}: the first line has no column {missing[0]!r}{meant}")
     return kind
-
-
-def _lines(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells, without comments and blank lines."""
-    reader = csv.reader(text.splitlines(), strict=True, skipinitialspace=True)
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells) and not cells[0].lstrip().startswith("#"):
-                yield reader.line_num, cells
-    except csv.Error as error:
-        raise InputError(f"{source}: line {reader.line_num} is not CSV: {error}") from None

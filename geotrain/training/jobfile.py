@@ -1,8 +1,4 @@
-"""The job of a file, its own or a plan's; and writing a profile into it, every other character left as it is.
-
-The YAML parser says where things stand in the text; only there the text is changed. Afterwards the result is read and
-must differ from the file in the profile and nothing else.
-"""
+"""The job of a file, its own or a plan's; and writing a profile into it, every other character left as it is."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +7,8 @@ from typing import Any, Self
 
 import yaml
 
-from geotrain.errors import InputError
-from geotrain.files import read_text, read_yaml, write_text
+from geotrain import yaml_edit
+from geotrain.files import read_text, read_yaml
 from geotrain.plan import Plan
 from geotrain.units import format_seconds
 from geotrain.workload import Job, Profile
@@ -51,21 +47,16 @@ class JobFile:
 
     def write(self, profile: Profile) -> None:
         """Put the profile into the text; comments and the order of fields stay."""
-        text, fields = read_text(self.path), _plain(profile.dump())
-        try:
-            edited = self._edited(text, fields)
-            meant = yaml.safe_load(text)
-            self._inside(meant)["profile"] = fields
-            good = yaml.safe_load(edited) == meant
-        except (yaml.YAMLError, AttributeError, TypeError):
-            # An anchor, say, that was in the text replaced.
-            good = False
-        if not good:
-            where = ".".join((*self.within, "profile"))
-            raise InputError(
-                f"{self.path}: is written in a way that is not changed by itself; write under {where}: {_flow(fields)}"
-            )
-        write_text(self.path, edited)
+        fields = _plain(profile.dump())
+        meant = yaml.safe_load(read_text(self.path))
+        self._inside(meant)["profile"] = fields
+        where = ".".join((*self.within, "profile"))
+        yaml_edit.change(
+            self.path,
+            lambda text: self._edited(text, fields),
+            lambda edited: bool(yaml.safe_load(edited) == meant),
+            by_hand=f"{where}: {yaml_edit.flow(fields)}",
+        )
 
     def _inside(self, content: Any) -> Any:
         for key in self.within:
@@ -74,9 +65,9 @@ class JobFile:
 
     def _edited(self, text: str, fields: Mapping[str, Any]) -> str:
         if not self._inside(yaml.safe_load(text)).get("profile"):
-            return _put(text, (*self.within, "profile"), fields)
+            return yaml_edit.put(text, (*self.within, "profile"), fields)
         for key, value in fields.items():
-            text = _put(text, (*self.within, "profile", key), value)
+            text = yaml_edit.put(text, (*self.within, "profile", key), value)
         return text
 
 
@@ -87,50 +78,3 @@ def _plain(value: Any, key: str = "") -> Any:
     if isinstance(value, list):
         return [_plain(inner) for inner in value]
     return format_seconds(value) if key.endswith("_s") else round(value)
-
-
-def _put(text: str, path: tuple[str, ...], value: Any) -> str:
-    """The text with this value under those keys, of which only the last may be missing."""
-    parent = yaml.compose(text, Loader=yaml.SafeLoader)
-    for key in path[:-1]:
-        parent = _pair(parent, key)[1]
-    key, pair = path[-1], _pair(parent, path[-1])
-    column = parent.start_mark.column
-    rows = f"{key}: {_flow(value)}" if parent.flow_style else "\n".join(_rows(key, value, column)).lstrip()
-    if pair is not None:
-        return text[: pair[0].start_mark.index] + rows + text[_last(pair[1]).end_mark.index :]
-    if parent.flow_style:
-        end = parent.value[-1][1].end_mark.index if parent.value else parent.start_mark.index + 1
-        return f"{text[:end]}{', ' if parent.value else ''}{rows}{text[end:]}"
-    end = text.find("\n", _last(parent).end_mark.index)
-    head, rest = (text.rstrip(), "\n") if end < 0 else (text[:end], text[end:])
-    return f"{head}\n{' ' * column}{rows}{rest}"
-
-
-def _pair(node: Any, key: str) -> Any:
-    return next((pair for pair in node.value if pair[0].value == key), None)
-
-
-def _last(node: yaml.Node) -> yaml.Node:
-    """The last thing in a block: where that ends, the block does. Marks of blocks themselves lie further down."""
-    while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
-        node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
-    return node
-
-
-def _rows(key: str, value: Any, column: int) -> list[str]:
-    """A field in block style; the figures of a stage on one line."""
-    indent = " " * column
-    if isinstance(value, list):
-        return [f"{indent}{key}:", *(f"{indent}  - {_flow(entry)}" for entry in value)]
-    if isinstance(value, Mapping) and key == "profile":
-        return [f"{indent}{key}:", *(row for name, inner in value.items() for row in _rows(name, inner, column + 2))]
-    return [f"{indent}{key}: {_flow(value)}"]
-
-
-def _flow(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {_flow(inner)}' for key, inner in value.items())}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_flow, value))}]"
-    return str(value)

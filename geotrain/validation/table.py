@@ -7,8 +7,7 @@ attention is unfused on V100 and A100, whose published tables mostly precede Fla
 sequence_parallel is on with tensor parallelism, except with full recompute, which it made unnecessary.
 """
 
-import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
@@ -20,7 +19,7 @@ from geotrain.cluster.catalog import find_gpu
 from geotrain.cluster.gpu import Precision
 from geotrain.complaints import complaint
 from geotrain.errors import InputError
-from geotrain.files import read_text
+from geotrain.files import csv_lines, read_text
 from geotrain.hints import hint
 from geotrain.validation.measured import Attention, Measured, RanRecompute
 from geotrain.workload import Model
@@ -50,7 +49,7 @@ def read_rows(path: Path) -> list[Measured]:
 
 def parse_rows(text: str, *, source: str) -> list[Measured]:
     """The rows of a table; all lines are checked, the first problem is told and the others are counted."""
-    lines = _lines(text.removeprefix("\ufeff"), source)
+    lines = csv_lines(text, source=source)
     _, header = next(lines, (0, []))
     columns = _columns(header, source)
     rows, problems = [], []
@@ -70,17 +69,6 @@ def parse_rows(text: str, *, source: str) -> list[Measured]:
     if not rows:
         raise InputError(f"{source}: has no rows below its first line and must have at least one")
     return rows
-
-
-def _lines(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells, without comments and blank lines."""
-    reader = csv.reader(text.splitlines(), strict=True, skipinitialspace=True)
-    try:
-        for cells in reader:
-            if any(cell.strip() for cell in cells) and not cells[0].lstrip().startswith("#"):
-                yield reader.line_num, cells
-    except csv.Error as error:
-        raise InputError(f"{source}: line {reader.line_num} is not CSV: {error}") from None
 
 
 def _columns(header: list[str], source: str) -> list[str]:
