@@ -18,18 +18,18 @@ from geotrain.transport.pool.words import Shard
 
 Key = tuple[int, int]
 """A shard of this owner: number of the buffer, offset."""
-_PAGE_BYTES = 4096
 
 
 def cut(size_bytes: int, paths: int, pooling: Pooling) -> int:
-    """The size of a shard: equal parts for all paths, several for each, none too small."""
+    """The size of a shard: all alike, as many for every path, several for each, none too small.
+
+    Were the last one short, its path would be done before the others.
+    """
     if size_bytes <= pooling.min_chunk_bytes:
         return max(1, size_bytes)
     each = -(-size_bytes // paths)
     most = min(pooling.chunk_bytes, max(pooling.min_chunk_bytes, -(-each // pooling.shards_per_path)))
-    parts = -(-each // most)
-    pages = -(-each // (parts * _PAGE_BYTES))
-    return min(pooling.chunk_bytes, pages * _PAGE_BYTES)
+    return -(-each // -(-each // most))
 
 
 @dataclass(slots=True)
