@@ -16,7 +16,7 @@ from typing import Literal
 from geotrain.errors import GeotrainError, InputError, RunError
 from geotrain.testbed.blueprint import Blueprint
 from geotrain.testbed.keeper import Orders
-from geotrain.testbed.record import Files, Record, own_start
+from geotrain.testbed.record import MARK, Files, Record, own_start
 
 DEADLINE_S, DEADLINE_PER_NODE_S = 30.0, 0.5
 _ENDING_S = 30.0
@@ -71,6 +71,8 @@ def _start(files: Files, orders: Orders) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
+            # By which `down` finds it even if this process dies before it has written its number.
+            env={**os.environ, MARK: orders.identity},
         )
     assert keeper.stdin is not None
     with suppress(BrokenPipeError):

@@ -17,16 +17,15 @@ PATIENCE_S, DEADLINE_S = 3.0, 30.0
 
 
 def running_inside(record: Record) -> list[int]:
-    """Processes in the testbed's namespaces, without this one and the keeper."""
-    inodes = {place.inode for place in record.places}
+    """Processes in the testbed's namespaces or marked as its own, without this one and the keeper."""
     # The kernel gives a namespace's number to a later one. While the keeper lives, they are certainly ours.
-    certain = record.alive
+    inodes = {place.inode for place in record.places} if record.alive else set()
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) in (os.getpid(), record.keeper):
             continue
         with suppress(OSError):
-            if os.stat(entry / "ns" / "net").st_ino in inodes and (certain or _marked(entry, record.identity)):
+            if os.stat(entry / "ns" / "net").st_ino in inodes or _marked(entry, record.identity):
                 found.append(int(entry.name))
     return sorted(found)
 

@@ -13,7 +13,7 @@ from geotrain.errors import InputError, RunError
 from geotrain.testbed.blueprint import Blueprint
 
 MARK = "GEOTRAIN_TESTBED"
-"""Environment variable of every process started inside a testbed: its identity."""
+"""Environment variable of every process of a testbed: its identity."""
 DEFAULT_NAME = "default"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 

@@ -18,7 +18,10 @@ def open_tun(name: str) -> int:
     try:
         device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise RunError(f"/dev/net/tun cannot be opened ({error.strerror}): the userspace WAN needs TUN") from None
+        remedy = "; `chmod 666 /dev/net/tun` as root opens it to all" if isinstance(error, PermissionError) else ""
+        raise RunError(
+            f"/dev/net/tun cannot be opened ({error.strerror}): the userspace WAN needs TUN{remedy}"
+        ) from None
     try:
         request = struct.pack("16sH22x", name.encode(), _TUN | _NO_PACKET_INFO | _VNET_HEADER)
         fcntl.ioctl(device, _SET_DEVICE, request)

@@ -134,10 +134,12 @@ def test_nothing_is_left_after_it():
     with Testbed(cluster(rtt="1 ms"), nodes_per_dc=1) as bed:
         record, state = bed.session.record, bed.session.files.state
         guest = bed.popen(*EAST, ["sleep", "60"])
-        stubborn = bed.popen(*SOUTH, ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"])
-        time.sleep(0.2)
-    assert guest.wait(5) == -signal.SIGTERM
-    assert stubborn.wait(5) == -signal.SIGKILL
+        ignore = ["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done"]
+        stubborn = bed.popen(*SOUTH, ignore, stdout=subprocess.PIPE, text=True)
+        assert stubborn.stdout is not None and stubborn.stdout.readline() == "ready\n"
+    assert guest.wait(30) == -signal.SIGTERM
+    assert stubborn.wait(30) == -signal.SIGKILL
+    stubborn.stdout.close()
     assert started(record.keeper) is None
     assert not state.exists()
     assert not users_of({place.inode for place in record.places})
@@ -147,14 +149,16 @@ def test_a_killed_keeper_is_noticed_and_leaves_nothing_that_cannot_be_removed():
     devices = os.listdir("/sys/class/net")
     with Testbed(cluster(rtt="1 ms"), nodes_per_dc=1) as bed:
         record = bed.session.record
-        guest = bed.popen(*EAST, ["sleep", "60"])
-        time.sleep(0.2)
+        speaking = ["sh", "-c", "echo ready; exec sleep 60"]
+        guest = bed.popen(*EAST, speaking, stdout=subprocess.PIPE, text=True)
+        assert guest.stdout is not None and guest.stdout.readline() == "ready\n"
         os.kill(record.keeper, signal.SIGKILL)
         while record.alive:
             time.sleep(0.01)
         with pytest.raises(RunError, match=r"'testbed' is dead, its process \d+ has ended: `geotrain testbed down"):
             bed.popen(*EAST, ["true"])
-    assert guest.wait(5) == -signal.SIGTERM
+    assert guest.wait(30) == -signal.SIGTERM
+    guest.stdout.close()
     assert not users_of({place.inode for place in record.places})
     assert os.listdir("/sys/class/net") == devices
 
@@ -169,7 +173,7 @@ def test_it_goes_with_the_program_that_made_it():
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30).stdout
     state, keeper, guest = out.split()
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     while started(int(keeper)) is not None:
         assert time.monotonic() < until
         time.sleep(0.02)
