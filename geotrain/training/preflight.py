@@ -24,6 +24,8 @@ def check(plan: Plan, options: Options) -> None:
     if options.start is not None:
         weights.check(options.start, Config.of(plan.job.model, sequence=plan.job.sequence))
     saving.check(plan, options, batches.fingerprint)
+    # All of it is read, so this comes last.
+    batches.dataset.verify()
 
 
 def check_plan(plan: Plan, options: Options) -> None:
