@@ -105,7 +105,7 @@ class TiedEnds:
         header = Header(job=self._job, step=0, pipeline=0, stage=0, microbatch=0, direction=Direction.BACKWARD)
         host = mine.detach().contiguous().cpu()
         there = torch.empty_like(host)
-        out, into = (_bytes(tensor).split(SWAP_BYTES) for tensor in (host, there))
+        out, into = (torch.split(_bytes(tensor), SWAP_BYTES) for tensor in (host, there))
         for number in range(len(out) + _AHEAD):
             if number < len(out):
                 self._across.send(header, out[number].numpy().data, deadline_s=self._deadline_s)

@@ -3,7 +3,8 @@
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch.distributed as dist
 
@@ -29,6 +30,8 @@ _LEAST_PIECE_BYTES = 4096
 _PARCELS_ON_THEIR_WAY = 4
 MOST_PARCEL_BYTES = (1 << 32) - 1
 """The place of a pool's shard in its buffer is told in 32 bits."""
+
+_Sized = TypeVar("_Sized", Settings, Pooling)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,13 @@ class Wiring:
     mailbox: Mailbox
     peer_timeout_s: float
     deadline_s: float
+    channels: list[Channel] = field(default_factory=list, init=False)
+    """All that were opened."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """To other data centers so far, and acknowledged."""
+        return sum(channel.counters.bytes_sent for channel in self.channels)
 
     def open(self, control: Control) -> Wires:
         """All processes of all data centers do this together."""
@@ -71,6 +81,7 @@ class Wiring:
         told = control.gather({slot: listener.address for slot, listener in listeners.items()})
         addresses = {other.name: said for other, said in zip(self.layout.seats, told, strict=True)}
         channels = self._join(listeners, addresses)
+        self.channels.extend(channels.values())
         ways = self._nccl_ways() if self.kind.device.type == "cuda" else {}
         lines: dict[int, Line] = {}
         for slot in self.neighbours:
@@ -111,6 +122,7 @@ class Wiring:
             deadline_s=self.deadline_s,
         )
         leaving.then(lambda patience_s: channel.close(deadline_s=patience_s))
+        self.channels.append(channel)
         return channel
 
     @property
@@ -147,16 +159,17 @@ class Wiring:
             wanted = needed + max(LEAST_SPARE, math.ceil(SPARE * needed))
         window_bytes = link.tcp_window_bytes or math.inf
         least = int(min(Settings.min_chunk_bytes, max(_LEAST_PIECE_BYTES, _PIECE * window_bytes)))
-        return Settings(
-            connections=wanted, min_chunk_bytes=least, peer_timeout_s=self.peer_timeout_s, **self._room(Settings)
-        )
+        settings = Settings(connections=wanted, min_chunk_bytes=least, peer_timeout_s=self.peer_timeout_s)
+        return self._roomy(settings)
 
-    def _room(self, kind: type[Settings | Pooling]) -> dict[str, int]:
-        """Sizes that take the plan's parcels, several at a time."""
-        return {
-            "max_buffer_bytes": max(kind.max_buffer_bytes, self.kind.size_bytes),
-            "window_bytes": max(kind.window_bytes, _PARCELS_ON_THEIR_WAY * self.kind.size_bytes),
-        }
+    def _roomy(self, settings: _Sized) -> _Sized:
+        """Taking the plan's parcels, several at a time."""
+        size_bytes = self.kind.size_bytes
+        return replace(
+            settings,
+            max_buffer_bytes=max(settings.max_buffer_bytes, size_bytes),
+            window_bytes=max(settings.window_bytes, _PARCELS_ON_THEIR_WAY * size_bytes),
+        )
 
     def _listen(self, slot: int) -> Listener:
         return Listener(identity=self.identity, settings=self._settings(slot), host=self.host)
@@ -201,9 +214,9 @@ class Wiring:
         link = self._link(slot)
         settings = self._settings(slot)
         if settings.connections == "auto" or link.rtt_s is None:
-            return Pooling(**self._room(Pooling))
+            return self._roomy(Pooling())
         rate = pair_rate(link, settings.connections)
-        return replace(Pooling.for_link(rate_bytes_per_s=rate, rtt_s=link.rtt_s), **self._room(Pooling))
+        return self._roomy(Pooling.for_link(rate_bytes_per_s=rate, rtt_s=link.rtt_s))
 
     def _nccl_ways(self) -> dict[int, tuple[dist.ProcessGroup, dist.ProcessGroup]]:
         """Groups of two, one for each direction, so that neither blocks the other; all ranks make all of them."""
