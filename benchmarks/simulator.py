@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from benchmarks.measurement import Measurement, best_of
@@ -57,7 +58,7 @@ def _spans_per_second() -> Iterator[Measurement]:
         pooled = frozenset(problem.wan_boundaries)
         played = play(problem, made, pooled)
         spans = played.actions.shape[1] + played.transfers.shape[1]
-        seconds = best_of(10, lambda problem=problem, made=made, pooled=pooled: play(problem, made, pooled))
+        seconds = best_of(10, partial(play, problem, made, pooled))
         yield Measurement(
             name=f"spans per second, {schedule} ({kind})",
             value=spans / seconds / 1e6,

@@ -129,7 +129,7 @@ class _NoPost:
     def has(self, step: int, backward: bool, stage: int, microbatch: int) -> bool:
         raise AssertionError
 
-    def notice(self, step: int, backward: bool, stage: int, microbatch: int) -> float | None:
+    def notice(self, step: int, backward: bool, stage: int, microbatch: int, *, wait: bool = True) -> float | None:
         raise AssertionError
 
     def receive(self, step: int, backward: bool, stage: int, microbatch: int) -> torch.Tensor:

@@ -15,8 +15,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ from geotrain.transport.keys import make_keys
 from tests.transport.chaos import Chaos
 from tests.transport.pairs import QUICK, insecure
 from tests.transport.peer import running_peer
-from tests.transport.test_faults import PATIENT, exchange
+from tests.transport.test_faults import MANY, exchange
 
 _BUFFER_BYTES = 32 << 20
 _WINDOW_BUFFERS = 4
@@ -159,7 +160,7 @@ def _raw(connections: int, total_bytes: int) -> tuple[float, float]:
                 sock.sendall(piece)
 
         cpu_s, start_s = _cpu_s(), time.perf_counter()
-        _at_once([lambda sock=sock: send(sock) for sock in socks])
+        _at_once([partial(send, sock) for sock in socks])
         other_cpu_s = float(_line(process))
         took_s, cpu_s = time.perf_counter() - start_s, _cpu_s() - cpu_s + other_cpu_s
         for sock in socks:
@@ -181,11 +182,11 @@ def _raw_sink(connections: int, pieces: int) -> None:
                 got += sock.recv_into(place[got:])
 
     cpu_s = _cpu_s()
-    _at_once([lambda sock=sock: receive(sock) for sock in socks])
+    _at_once([partial(receive, sock) for sock in socks])
     print(_cpu_s() - cpu_s, flush=True)
 
 
-def _at_once(works: list) -> None:
+def _at_once(works: Sequence[Callable[[], None]]) -> None:
     threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
         thread.start()
@@ -198,9 +199,9 @@ def _dial(address: tuple[str, int], settings: Settings) -> TcpChannel:
 
 
 def _random_deaths() -> Iterator[Measurement]:
-    with running_peer("echo", PATIENT) as peer, Chaos(peer.address) as chaos:
+    with running_peer("echo", MANY) as peer, Chaos(peer.address) as chaos:
         start_s = time.perf_counter()
-        with _dial(chaos.address, PATIENT) as channel:
+        with _dial(chaos.address, MANY) as channel:
             went, came = exchange(channel, chaos, _TRANSFERS, trouble_every=5)
             channel.flush(deadline_s=20)
             counters = channel.counters
