@@ -18,8 +18,8 @@ class Device:
         if directory is not None:
             path = directory / f"{name}.device"
             try:
-                directory.mkdir(parents=True, exist_ok=True)
-                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             except OSError as error:
                 raise RunError(f"{path}: cannot be opened: {error.strerror}") from None
 

@@ -5,6 +5,8 @@ Knows YAML, CSV and pydantic; knows nothing about clusters, jobs or plans.
 
 import csv
 import errno
+import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -123,6 +125,14 @@ def csv_lines(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
                 yield reader.line_num, cells
     except csv.Error as error:
         raise InputError(f"{source}: line {reader.line_num} is not CSV: {error}") from None
+
+
+def make_private(directory: Path) -> None:
+    """Made if it is missing; OSError unless it is this user's alone, for others could put files and links there."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = directory.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        raise PermissionError(errno.EACCES, "its directory must be this user's, and no other may write to it")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -139,6 +139,7 @@ def command(
     from geotrain.cli._model import served_directory
     from geotrain.cli._quantity import quantity
     from geotrain.errors import InputError
+    from geotrain.files import make_private
     from geotrain.units import SIZE, TIME
 
     try:
@@ -199,9 +200,9 @@ def command(
             )
             assert here.layers(), "workers, or an error that says why there are none"
         try:
-            announce.mkdir(parents=True, exist_ok=True)
+            make_private(announce)
         except OSError as error:
-            raise InputError(f"--announce: {announce} cannot be made: {error.strerror}") from None
+            raise InputError(f"--announce: {announce} cannot be used: {error.strerror}") from None
         _serve(here, card, terms, host, port, keys, Limits(), out, drain_s)
 
 
@@ -267,6 +268,9 @@ def _serve(
     def say(words: str) -> None:
         typer.echo(words, err=True)
 
+    async def first(*futures: asyncio.Future[Any]) -> None:
+        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
     async def serve(log: AccessLog, journal: Journal) -> None:
         ended, metrics = asyncio.Event(), Metrics()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -277,7 +281,7 @@ def _serve(
                 say(f"{card.name}: {len(site.layers())} workers and a decoder are starting")
                 starting = asyncio.create_task(running.started())
                 ending = asyncio.create_task(ended.wait())
-                await asyncio.wait({starting, ending, running.failed}, return_when=asyncio.FIRST_COMPLETED)
+                await first(starting, ending, running.failed)
                 if starting.done() and not ended.is_set():
                     starting.result()
                     # Requests leave no cycles behind; looking for some after every few of them makes others wait.
@@ -285,7 +289,7 @@ def _serve(
                     gc.freeze()
                     gc.set_threshold(*_COLLECT_AFTER)
                     say(f"serving {card.name} at http://{host}:{bound}/v1")
-                    await asyncio.wait({ending, running.failed}, return_when=asyncio.FIRST_COMPLETED)
+                    await first(ending, running.failed)
                 if running.failed.done():
                     running.failed.result()
                 say(f"ending: {running.engine.under_way} requests under way")

@@ -34,8 +34,9 @@ class Announcer:
                 self._pipe = open_pipe(wake)
                 undone.callback(os.close, self._pipe)
                 partial = path.with_name(f".{path.name}.{self._pid}")
+                partial.unlink(missing_ok=True)
                 undone.callback(partial.unlink, missing_ok=True)
-                self._file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+                self._file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                 undone.callback(os.close, self._file)
                 # Without its blocks, a disk that fills up later would kill whoever writes to the memory.
                 os.posix_fallocate(self._file, 0, FILE_BYTES)

@@ -6,7 +6,8 @@
 Each record has a number and a checksum, and the newest that is whole counts: neither side ever waits for the other, on
 any processor. The writer holds a lock on the file as long as it lives; whoever can have it knows that training is gone,
 however it ended. Every start of training makes a new file. Times are CLOCK_MONOTONIC's, which all processes of a
-machine share. DIR should be in memory (/dev/shm): a disk that is being written to may keep the writer waiting.
+machine share. DIR should be in memory (/dev/shm): a disk that is being written to may keep the writer waiting. It must
+be this user's alone: where others may write, they could say that training is idle when it is not.
 """
 
 import enum
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from geotrain.errors import InputError, RunError
+from geotrain.files import make_private
 
 VERSION = 1
 NUM_PAST = 16
@@ -131,8 +133,8 @@ def paths(directory: Path, name: str) -> tuple[Path, Path]:
 
 
 def open_pipe(path: Path) -> int:
-    """Made if it is missing; open for both, so that it neither blocks nor ends, whoever else is there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Made if it is missing, in a directory of our own; open for both, so that it neither blocks nor ends."""
+    make_private(path.parent)
     try:
         os.mkfifo(path, 0o600)
     except FileExistsError:
