@@ -1,4 +1,4 @@
-"""What people and machines see of a step: tables, JSON, Perfetto trace, HTML report, charts. Reads Results only."""
+"""What people and machines see: tables, JSON, Perfetto trace, HTML report, charts. Simulates and measures nothing."""
 
 from geotrain.reports.charts import comparison_svg
 from geotrain.reports.comparison import Comparison, ComparisonRow, compared, comparison_json, comparison_table

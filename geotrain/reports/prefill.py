@@ -33,8 +33,6 @@ _STYLES = {
     "waiting": "black on bright_cyan",
     "too-short": "black on bright_blue",
     "guard": "black on yellow",
-    "no-memory": "black on magenta",
-    "backed-off": "black on bright_red",
     "mispredicted": "white on red",
     "other": "black on white",
 }

@@ -173,8 +173,6 @@ _USES = {
     "waiting": ("waiting", "waiting for other slots", "w"),
     "too short": ("too-short", "too short for a unit", "s"),
     "guard": ("guard", "guard", "g"),
-    "memory": ("no-memory", "no memory", "m"),
-    "backed off": ("backed-off", "backed off", "b"),
     "mispredicted": ("mispredicted", "mispredicted", "x"),
 }
 

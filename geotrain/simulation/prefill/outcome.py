@@ -68,7 +68,7 @@ class Outcome:
     """Bubble seconds, all slots."""
     used_s: float
     wasted_s: dict[str, float]
-    """By reason: guard, too short, no work, waiting, memory, backed off, mispredicted."""
+    """By reason: guard, too short, no work, waiting, mispredicted."""
     ttft_s: Floats
     """Of the requests that were done, in order of arrival."""
     done: int
