@@ -42,10 +42,17 @@ class Served:
         return openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key=key, max_retries=0)
 
     def ask(self, words: str = "the sea", max_tokens: int = 4) -> str:
-        """Greedily."""
+        """Greedily; again if it is told to come back later, for training may leave no bubble just now."""
+        end_s = time.monotonic() + DEADLINE_S
         with self.client() as client:
-            got = client.completions.create(model=live.NAME, prompt=words, max_tokens=max_tokens, temperature=0)
-        return got.choices[0].text
+            while True:
+                try:
+                    got = client.completions.create(model=live.NAME, prompt=words, max_tokens=max_tokens, temperature=0)
+                except openai.RateLimitError:
+                    assert time.monotonic() < end_s, "it was always told to come back later"
+                    time.sleep(0.2)
+                else:
+                    return got.choices[0].text
 
     def family(self) -> set[int]:
         """Processes that it has started, and those that these have."""
@@ -74,6 +81,7 @@ def serving(directory: Path, decided: Plan, *options: str) -> Iterator[Served]:
         live.model(model)
     plan.write_text(yaml.safe_dump(decided.dump()))
     command = [sys.executable, "-m", "geotrain", "serve", str(plan), "--port", "0", "--out", str(directory / "out")]
+    command += ["--announce", str(directory / "windows")]
     if "--model" not in options:
         command += ["--model", str(model)]
     with said.open("wb") as file:

@@ -2,16 +2,15 @@
 
 import io
 
-import httpx2 as httpx
-
 from geotrain.serving.http.access_log import AccessLog, Entry
+from tests.serving import patient
 from tests.serving.http.toy import MODEL, Toy, served
 
 
 def test_a_line_says_how_a_request_went():
     with served(Toy(delay_s=0.01)) as site:
         body = {"model": MODEL, "prompt": "a secret", "max_tokens": 3, "user": "ada", "stream": True}
-        answer = httpx.post(f"{site.url}/v1/completions?key=secret", json=body, headers={"x-request-id": "mine-1"})
+        answer = patient.post(f"{site.url}/v1/completions?key=secret", json=body, headers={"x-request-id": "mine-1"})
         (entry,) = site.entries(1)
     assert "secret" not in str(entry)
     assert 0.01 <= entry.pop("ttft_s") <= entry.pop("duration_s") - 0.02
@@ -34,7 +33,7 @@ def test_a_line_says_how_a_request_went():
 def test_an_id_that_could_do_harm_is_replaced():
     harmful = ["", "a b", "x" * 129, 'a"b', "a\tb"]
     with served(Toy()) as site:
-        answers = [httpx.get(f"{site.url}/health", headers={"x-request-id": given}) for given in harmful]
+        answers = [patient.get(f"{site.url}/health", headers={"x-request-id": given}) for given in harmful]
         logged = [entry["id"] for entry in site.entries(len(harmful))]
     assert [answer.headers["x-request-id"] for answer in answers] == logged
     assert all(name.startswith("req-") for name in logged) and len(set(logged)) == len(harmful)
@@ -42,8 +41,8 @@ def test_an_id_that_could_do_harm_is_replaced():
 
 def test_refusals_are_logged_by_their_code_only():
     with served(Toy()) as site:
-        httpx.post(f"{site.url}/v1/completions", json={"model": MODEL, "prompt": {"secret": 1}})
-        httpx.get(f"{site.url}/nowhere")
+        patient.post(f"{site.url}/v1/completions", json={"model": MODEL, "prompt": {"secret": 1}})
+        patient.get(f"{site.url}/nowhere")
         wrong, lost = site.entries(2)
     assert (wrong["status"], wrong["error"], lost["status"], lost["error"]) == (400, "invalid_value", 404, "not_found")
     assert "secret" not in str(wrong)

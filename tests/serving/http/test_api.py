@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-import httpx2 as httpx
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from geotrain.serving.contract import Sampling
+from tests.serving import patient
 from tests.serving.http.toy import MAX_MODEL_LEN, MODEL, Site, Toy, card, served
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
@@ -70,7 +70,7 @@ def test_a_streamed_conversation_counts_its_tokens_when_asked(site: Site):
 
 def test_events_end_with_done(site: Site):
     body = {"model": MODEL, "prompt": "a", "max_tokens": 1, "stream": True}
-    answer = httpx.post(f"{site.url}/v1/completions", json=body)
+    answer = patient.post(f"{site.url}/v1/completions", json=body)
     assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
     first, done, rest = answer.text.split("\n\n")
     assert first.startswith('data: {"id": "cmpl-') and (done, rest) == ("data: [DONE]", "")
@@ -126,14 +126,14 @@ def test_unknown_fields_are_ignored_and_neutral_ones_taken(site: Site):
         "logit_bias": {},
         "made_up": [1],
     }
-    answer = httpx.post(f"{site.url}/v1/completions", json={"model": MODEL, "prompt": "a"} | neutral)
+    answer = patient.post(f"{site.url}/v1/completions", json={"model": MODEL, "prompt": "a"} | neutral)
     assert answer.status_code == 200
 
 
 def test_messages_may_come_in_parts(site: Site):
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     messages = [{"role": "developer", "content": "be brief"}, {"role": "user", "content": parts}]
-    httpx.post(f"{site.url}/v1/chat/completions", json={"model": MODEL, "messages": messages, "max_tokens": 1})
+    patient.post(f"{site.url}/v1/chat/completions", json={"model": MODEL, "messages": messages, "max_tokens": 1})
     text = card().tokenizer.decode(site.engine.prompts[0].tokens)
     assert text == "System: be brief\n\nUser: one\ntwo\n\nAssistant:"
 
@@ -148,9 +148,9 @@ def test_the_models_are_listed(site: Site):
 
 
 def test_health_says_that_it_lives_and_ready_whether_it_can_work(site: Site):
-    assert httpx.get(f"{site.url}/ready").json() == {"ready": True, "reason": None}
+    assert patient.get(f"{site.url}/ready").json() == {"ready": True, "reason": None}
     site.engine.why_not = "the decoder is starting"
-    answer = httpx.get(f"{site.url}/ready")
+    answer = patient.get(f"{site.url}/ready")
     site.engine.why_not = None
     assert (answer.status_code, answer.json()["reason"]) == (503, "the decoder is starting")
-    assert httpx.get(f"{site.url}/health").status_code == 200
+    assert patient.get(f"{site.url}/health").status_code == 200

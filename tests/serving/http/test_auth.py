@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import httpx2 as httpx
 import openai
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from geotrain.errors import InputError
 from geotrain.serving.http.auth import Caller, Keys
+from tests.serving import patient
 from tests.serving.http.toy import MODEL, Toy, served
 
 ADA, BOB = "sk-ada-0123456789", "sk-bob-0123456789"
@@ -62,9 +62,9 @@ def test_only_with_a_key():
         with site.client(key="sk-eve-0123456789") as eve, pytest.raises(openai.AuthenticationError) as raised:
             eve.completions.create(model=MODEL, prompt="a")
         assert (raised.value.status_code, raised.value.code) == (401, "invalid_api_key")
-        assert httpx.post(f"{site.url}/v1/completions", content=b"x" * 1000).status_code == 401
-        assert httpx.get(f"{site.url}/v1/models").headers["www-authenticate"] == "Bearer"
-        assert httpx.get(f"{site.url}/health").status_code == 200
+        assert patient.post(f"{site.url}/v1/completions", content=b"x" * 1000).status_code == 401
+        assert patient.get(f"{site.url}/v1/models").headers["www-authenticate"] == "Bearer"
+        assert patient.get(f"{site.url}/health").status_code == 200
         assert site.engine.prompts == []
         with site.client(key=ADA) as ada:
             ada.completions.create(model=MODEL, prompt="a", user="eve")

@@ -4,13 +4,13 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-import httpx2 as httpx
 import openai
 import pytest
 import uvloop
 
 from geotrain.serving.contract import Broken
 from geotrain.serving.http.limits import Limits
+from tests.serving import patient
 from tests.serving.http.toy import HEAD, MODEL, Site, Toy, sent, served, wait_until
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -69,13 +69,13 @@ def test_an_engine_that_ends_without_saying_so_ends_the_stream_with_an_error():
 
 def test_a_broken_stream_has_no_done():
     with served(Toy(fails_at=1, failure=Broken("lost"))) as site:
-        text = httpx.post(f"{site.url}/v1/completions", json=BODY | {"stream": True}).text
+        text = patient.post(f"{site.url}/v1/completions", json=BODY | {"stream": True}).text
     assert text.endswith('"code": "request_lost"}}\n\n') and "[DONE]" not in text
 
 
 def test_a_request_that_takes_too_long():
     with served(Toy(holds_at=0), limits=Limits(deadline_s=0.2)) as site:
-        answer = httpx.post(f"{site.url}/v1/completions", json=BODY)
+        answer = patient.post(f"{site.url}/v1/completions", json=BODY)
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "deadline_exceeded")
         assert site.engine.under_way == set()
 
@@ -97,7 +97,7 @@ def test_a_body_that_takes_too_long():
 def test_a_client_that_does_not_read_is_dropped():
     """Its answer is larger than what the kernel holds for it."""
     engine = Toy(words=100_000)
-    with served(engine, limits=Limits(deadline_s=1.0)) as site:
+    with served(engine, limits=Limits(deadline_s=5.0)) as site:
         with sent(site, BODY | {"max_tokens": 63, "stream": True}):
             (entry,) = site.entries(1)
         assert (entry["status"], entry["error"]) == (499, "client_stalled")

@@ -11,6 +11,7 @@ import pytest
 
 from geotrain.serving.contract import Broken, Busy
 from geotrain.serving.http.limits import Limits
+from tests.serving import patient
 from tests.serving.http.toy import MODEL, Site, Toy, served
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -70,7 +71,7 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
 def test_wrong_fields(site: Site, path: str, change: dict[str, Any], param: str | None, message: str):
     right = {"prompt": "a"} if path == TEXT else {"messages": [{"role": "user", "content": "hi"}]}
     body = json.dumps({"model": MODEL} | right | change)
-    answer = httpx.post(site.url + path, content=body, headers={"content-type": "application/json"})
+    answer = patient.post(site.url + path, content=body, headers={"content-type": "application/json"})
     error = error_of(answer)
     assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", param)
     with pytest.raises(ValueError, match=message):
@@ -84,12 +85,12 @@ def test_wrong_fields(site: Site, path: str, change: dict[str, Any], param: str 
     ids=["cut off", "empty", "list", "null", "not UTF-8", "not UTF-8 inside", "deep", "long number", "zero"],
 )
 def test_bodies_that_are_no_json_object(site: Site, content: bytes):
-    answer = httpx.post(site.url + TEXT, content=content, headers={"content-type": "application/json"})
+    answer = patient.post(site.url + TEXT, content=content, headers={"content-type": "application/json"})
     assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_json")
 
 
 def test_a_body_must_say_that_it_is_json(site: Site):
-    answer = httpx.post(site.url + TEXT, content=b"{}", headers={"content-type": "text/plain"})
+    answer = patient.post(site.url + TEXT, content=b"{}", headers={"content-type": "text/plain"})
     assert (answer.status_code, error_of(answer)["code"]) == (400, "invalid_json")
 
 
@@ -103,7 +104,7 @@ def test_a_body_must_say_that_it_is_json(site: Site):
     ],
 )
 def test_wrong_routes(site: Site, method: str, path: str, status: int, code: str):
-    answer = httpx.request(method, site.url + path)
+    answer = patient.request(method, site.url + path)
     assert (answer.status_code, error_of(answer)["code"]) == (status, code)
 
 
@@ -136,7 +137,7 @@ def test_who_is_turned_away_leaves_nothing_for_the_garbage_collector():
         with served(Toy(capacity=0)) as site:
             for stream in (False, True) * 10:
                 body = {"model": MODEL, "prompt": "a", "stream": stream}
-                assert httpx.post(f"{site.url}{TEXT}", json=body).status_code == 429
+                assert patient.post(f"{site.url}{TEXT}", json=body).status_code == 429
             # The server may still be busy with the last ones.
             assert errors_alive() < before + 10
     finally:
@@ -165,20 +166,20 @@ def chunked(size_bytes: int) -> Iterator[bytes]:
 @pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
 def test_a_large_body_is_not_read(is_declared: bool):
     with served(Toy(), limits=Limits(max_body_bytes=10_000)) as site:
-        answer = httpx.post(site.url + TEXT, content=b" " * 50_000 if is_declared else chunked(50_000))
+        answer = patient.post(site.url + TEXT, content=b" " * 50_000 if is_declared else chunked(50_000))
         assert (answer.status_code, error_of(answer)["code"]) == (413, "body_too_large")
-        assert httpx.post(site.url + TEXT, content=b" " * 9_000).status_code == 400
+        assert patient.post(site.url + TEXT, content=b" " * 9_000).status_code == 400
 
 
 def test_bodies_are_bounded_together():
     limits = Limits(max_body_bytes=10_000, max_held_bytes=15_000)
     body = {"model": MODEL, "prompt": "a", "stream": True, "made_up": "x" * 9_000}
     with served(Toy(holds_at=1), limits=limits) as site:
-        with httpx.stream("POST", site.url + TEXT, json=body) as held:
+        with patient.stream("POST", site.url + TEXT, json=body) as held:
             assert held.status_code == 200
-            assert httpx.post(site.url + TEXT, json=body).status_code == 429
+            assert patient.post(site.url + TEXT, json=body).status_code == 429
         site.entries(2)
-        with httpx.stream("POST", site.url + TEXT, json=body) as again:
+        with patient.stream("POST", site.url + TEXT, json=body) as again:
             assert again.status_code == 200
 
 
@@ -192,7 +193,7 @@ def test_bodies_are_bounded_together():
 def test_an_engine_that_fails_at_once(failure: Exception, status: int, code: str, message: str):
     with served(Toy(fails_at=0, failure=failure)) as site:
         for stream in (False, True):
-            answer = httpx.post(site.url + TEXT, json={"model": MODEL, "prompt": "a", "stream": stream})
+            answer = patient.post(site.url + TEXT, json={"model": MODEL, "prompt": "a", "stream": stream})
             error = error_of(answer)
             assert (answer.status_code, error["code"], error["type"]) == (status, code, "server_error")
             assert message in error["message"] and "secret" not in answer.text
