@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -116,10 +117,12 @@ def test_a_signal_ends_everything(plan_file: Path, number: signal.Signals, code:
         f"Launch.__init__.__kwdefaults__['program'] = (sys.executable, {WORKER!r})\n"
         f"sys.argv = ['geotrain', *{[*start, '--', '--do', 'sleep']}]; main()"
     )
-    with subprocess.Popen(python(script), stderr=subprocess.PIPE, text=True) as launcher:
+    # Who runs in the background of a shell, or under nohup, ignores some of them, and so would the launcher.
+    heed = partial(signal.signal, number, signal.SIG_DFL)
+    with subprocess.Popen(python(script), stderr=subprocess.PIPE, text=True, preexec_fn=heed) as launcher:
         until(lambda: len(list(plan_file.parent.glob("run/*.here"))) == 4)
         os.kill(launcher.pid, number)
-        assert launcher.wait(20) == code
+        assert launcher.wait(60) == code
         assert launcher.stderr is not None and launcher.stderr.read() in ("", "east-0 is here\n")
     logs = list(Path("run/logs").iterdir())
     assert len(logs) == 4 and not any(alive(last_process(log)) for log in logs)

@@ -53,7 +53,7 @@ def test_data_must_be_there(tmp_path: Path):
         [sys.executable, "-m", "geotrain", "train", str(written(tmp_path)), *words],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=110,
         env={**os.environ, **WORLD, "WORLD_SIZE": "1"},
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

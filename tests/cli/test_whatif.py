@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -24,7 +25,10 @@ def beside_the_files(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def start(*arguments: str) -> subprocess.Popen[str]:
     """In a session of its own, as from a terminal of its own: Ctrl-C there reaches all its processes."""
     command = [sys.executable, "-m", "geotrain", "whatif", "cluster.yaml", "job.yaml", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    pipe = subprocess.PIPE
+    # Who runs in the background of a shell ignores Ctrl-C, and so would the command.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True, preexec_fn=heed)
 
 
 def wait_for_lines(path: Path, number: int) -> None:
@@ -97,14 +101,14 @@ def test_every_story_ends_with_a_sentence(geotrain, story: str):
 
 
 def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(example: Path):
-    points = ["--vary", "wan.default.rtt=1..100ms", "--resume", "a.jsonl", "--workers", "2"]
+    points = ["--vary", "wan.default.rtt=1..1000ms", "--resume", "a.jsonl", "--workers", "2"]
     run = start(*points, "--csv", "a.csv")
     wait_for_lines(example / "a.jsonl", 3)
     os.killpg(run.pid, signal.SIGINT)
     out, err = run.communicate()
     done = (example / "a.jsonl").read_text().splitlines()
     assert run.returncode == 130
-    assert err == f"{len(done)} of 100 points are done; run it again to go on from a.jsonl\n"
+    assert err == f"{len(done)} of 1000 points are done; run it again to go on from a.jsonl\n"
     assert out.count(" ms ") >= len(done)
     assert len((example / "a.csv").read_text().splitlines()) == len(done) + 1
     wait_until_gone(run.pid)
@@ -117,14 +121,14 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_run_goes_on(example: Path):
 
 
 def test_a_killed_worker_is_one_sentence_and_what_was_done_is_kept(example: Path):
-    run = start("--vary", "wan.default.rtt=1..100ms", "--resume", "a.jsonl", "--workers", "2")
+    run = start("--vary", "wan.default.rtt=1..1000ms", "--resume", "a.jsonl", "--workers", "2")
     wait_for_lines(example / "a.jsonl", 3)
     os.kill(members(run.pid)[-1], signal.SIGKILL)
     out, err = run.communicate()
     done = (example / "a.jsonl").read_text().splitlines()
     assert run.returncode == 1
     assert err.splitlines() == [
-        f"{len(done)} of 100 points are done; run it again to go on from a.jsonl",
+        f"{len(done)} of 1000 points are done; run it again to go on from a.jsonl",
         "error: a worker process died: it was killed, or the machine ran out of memory; try fewer --workers",
     ]
     assert out.count(" ms ") >= len(done)
@@ -132,7 +136,7 @@ def test_a_killed_worker_is_one_sentence_and_what_was_done_is_kept(example: Path
 
 
 def test_workers_do_not_outlive_a_killed_command(example: Path):
-    run = start("--vary", "wan.default.rtt=1..100ms", "--resume", "a.jsonl", "--workers", "2")
+    run = start("--vary", "wan.default.rtt=1..1000ms", "--resume", "a.jsonl", "--workers", "2")
     wait_for_lines(example / "a.jsonl", 3)
     os.kill(run.pid, signal.SIGKILL)
     run.communicate()

@@ -17,7 +17,7 @@ def test_two_processes_compute_what_one_does(tmp_path: Path):
         for rank in range(2)
     ]
     try:
-        found = [json.loads(rank.communicate(timeout=50)[0]) for rank in ranks]
+        found = [json.loads(rank.communicate(timeout=110)[0]) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -130,7 +130,7 @@ def chromium():
     return found
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("make", [*RESULTS, pytest.param(sample.large, id="large")])
 def test_a_browser_draws_it_without_an_error(make, tmp_path):
     result = make()
@@ -141,7 +141,7 @@ def test_a_browser_draws_it_without_an_error(make, tmp_path):
 
     dom = subprocess.run(
         [*command, "--window-size=1280,2000", "--dump-dom", page.as_uri()],
-        capture_output=True, text=True, timeout=80, check=True,
+        capture_output=True, text=True, timeout=170, check=True,
     ).stdout  # fmt: skip
 
     drawn = re.search(r'data-drawn-spans="(\d+)"', dom)

@@ -154,10 +154,10 @@ def test_all_spans_are_there():
 
 def test_a_large_step_is_written_in_seconds(tmp_path):
     result = sample.large()
-    begin = time.perf_counter()
+    begin = time.process_time()
     write_perfetto(result, tmp_path / "trace.json")
 
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
     assert len(list(tmp_path.iterdir())) == 1
     spans = [
         event for event in json.loads((tmp_path / "trace.json").read_text("utf-8"))["traceEvents"] if event["ph"] == "X"

@@ -272,7 +272,7 @@ def test_prefill_gpus_of_the_clusters_own_are_not_taken_for_bubbles():
     assert len(by_track(traced(more)["traceEvents"])) == made.ours.num_slots
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("make", STUDIES[:2])
 def test_a_browser_draws_it_without_an_error(make, tmp_path):
     chromium = shutil.which("chromium")
@@ -286,7 +286,7 @@ def test_a_browser_draws_it_without_an_error(make, tmp_path):
 
     dom = subprocess.run(
         [*command, "--window-size=1280,2000", "--dump-dom", page.as_uri()],
-        capture_output=True, text=True, timeout=80, check=True,
+        capture_output=True, text=True, timeout=170, check=True,
     ).stdout  # fmt: skip
 
     drawn = re.search(r'data-drawn-spans="(\d+)"', dom)

@@ -51,7 +51,7 @@ def torchrun(line: str) -> str:
     command = [sys.executable, "-m", "torch.distributed.run", *shlex.split(line)[1:]]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        out, err = process.communicate(timeout=50)
+        out, err = process.communicate(timeout=110)
     except subprocess.TimeoutExpired:
         process.terminate()  # torchrun then ends its workers
         process.wait(5)

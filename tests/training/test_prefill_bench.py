@@ -29,6 +29,7 @@ def test_the_grid_tells_all_coefficients_apart_and_keeps_to_the_longest():
     assert fit(grid(1000), [1.0 + new for new, _ in grid(1000)]).unknown == ()
 
 
+@pytest.mark.alone
 def test_a_model_is_read_and_timed(directory: Path):
     part = load(directory, CPU)
     for name, parameter in filled(SHAPE).named_parameters():

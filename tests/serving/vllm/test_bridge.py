@@ -235,11 +235,11 @@ async def test_nobody_is_there(scene: Scene):
 @on_loop
 async def test_vllm_falls_silent(scene: Scene):
     scene.vllm.holds_at = 2
-    async with scene.open(lease_s=0.2):
+    async with scene.open(lease_s=2.0):
         scene.hand("a", prompt(9))
         await scene.heard.until("a")
         await until(lambda: scene.vllm.left)
-    assert scene.heard.errors == {"a": "vLLM has said nothing for 0.2 s"}
+    assert scene.heard.errors == {"a": "vLLM has said nothing for 2 s"}
 
 
 @on_loop
@@ -273,7 +273,7 @@ async def test_what_came_too_early_is_forgotten(scene: Scene):
 @on_loop
 async def test_the_lease_is_renewed_as_long_as_vllm_has_not_loaded(scene: Scene):
     scene.vllm.holds_at = 0
-    async with scene.open(lease_s=2.0):
+    async with scene.open(lease_s=10.0):
         scene.hand("a", prompt(9))
         (file,) = files(scene.directory)
         os.utime(file, (0, 0))
@@ -313,3 +313,14 @@ async def test_the_end_of_the_bridge_is_the_end_of_all(scene: Scene):
         await until(lambda: scene.vllm.asked)
         assert len(files(scene.directory)) == 2
     assert scene.heard.errors == {}, "whoever ends it knows"
+
+
+@on_loop
+async def test_an_answer_that_nobody_can_read_ends_too(scene: Scene):
+    scene.vllm.says = '{"choices": [{"token_ids": [-7]}]}'
+    async with scene.open():
+        scene.hand("a", prompt(20))
+        async with asyncio.timeout(10.0):
+            await scene.heard.until(["a"])
+        assert scene.heard.errors["a"] == "vLLM's answer cannot be passed on: OverflowError"
+        assert scene.bridge.held_tokens == 0

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,7 @@ from geotrain.serving.contract import Sampling
 from geotrain.serving.vllm.bridge import Bridge
 from geotrain.serving.vllm.handover import Handover
 from geotrain.serving.vllm.server import transfer_config
+from tests.ports import free_port
 from tests.serving import live
 from tests.serving.prefilling import WORDS, ids_of
 from tests.serving.vllm.handing import (
@@ -95,10 +95,8 @@ class Vllm:
 
 @contextmanager
 def served(model: Path, log: Path, *options: str, config: dict[str, Any] | None = None) -> Iterator[Vllm]:
-    with socket.socket() as sock, tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
-        sock.bind(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-        sock.close()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        port = free_port()
         transfer = json.dumps(json.loads(transfer_config(Path(directory))) | (config or {}))
         command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", "tiny"]
         command += ["--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--enforce-eager"]

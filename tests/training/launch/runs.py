@@ -23,7 +23,7 @@ def launch(
     return Launch(plan_file=Path("plan.yaml"), layout=Layout(plan(stages)), out=out, options=options, **told)
 
 
-def until(true: Callable[[], object], deadline_s: float = 30.0) -> None:
+def until(true: Callable[[], object], deadline_s: float = 110.0) -> None:
     """Wait for something to become true."""
     end_s = time.monotonic() + deadline_s
     while not true():

@@ -24,7 +24,7 @@ def test_nodes_reduce_in_their_data_center_and_meet_over_the_wan(tmp_path: Path,
     if max_restarts:
         (tmp_path / "crash").touch()  # east-1 dies in the middle of its first attempt.
     with needed_testbed(given.layout) as bed, Run(given, Namespaces(given.layout, bed)) as run:
-        run.wait(deadline_s=55)
+        run.wait(deadline_s=110)
     found = answers(tmp_path)
     assert [answer["sum"] for answer in found.values()] == [1.0, 1.0, 0.0]
     assert [answer["met"] for answer in found.values()] == [["south-0", "10.2.0.1"], [], ["10.1.0.1"]]
