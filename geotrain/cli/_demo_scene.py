@@ -71,8 +71,10 @@ def made_model(directory: Path) -> Config:
 
 def made_scene(plan: Plan, config: Config) -> Scene:
     """The small model, with the times of the one that it stands for."""
+    from dataclasses import replace
+
     from geotrain.prefill.calibration import Calibration, Calibrations, prefill_time
-    from geotrain.prefill.settings import Settings
+    from geotrain.prefill.settings import LIVE
     from geotrain.simulation.prefill.scene import Scene
     from geotrain.workload.catalog import find_model
 
@@ -92,7 +94,8 @@ def made_scene(plan: Plan, config: Config) -> Scene:
         for name, time in known.items()
     )
     known_times = Calibrations(calibrations=calibrations)
-    return Scene(plan=plan, models=(config.shape(NAME),), settings=Settings(slo_s=_SLO_S), calibrations=known_times)
+    settings = replace(LIVE, slo_s=_SLO_S)
+    return Scene(plan=plan, models=(config.shape(NAME),), settings=settings, calibrations=known_times)
 
 
 def made_trace(scene: Scene, seconds: float) -> tuple[Trace, Blocks]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from geotrain.cli._plan import PlanArgument, opened
+from geotrain.prefill.settings import LIVE
+from geotrain.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from geotrain.serving.service import Terms, Vllm
     from geotrain.serving.site import Site
 
-_GUARD_QUANTILE = 0.9
-"""More than in a simulation, where windows end more predictably."""
 _COLLECT_AFTER = 2000, 1000, 10
 """Objects, and rounds, between two looks for garbage among the young and the older ones."""
 
@@ -65,7 +65,9 @@ def command(
         int | None,
         typer.Option(metavar="Q", min=1, help="GPUs that share a prompt; if not given, as few as memory allows."),
     ] = None,
-    guard: Annotated[str, typer.Option(metavar="TIME", help="Least time left free before training.")] = "1 ms",
+    guard: Annotated[str, typer.Option(metavar="TIME", help="Least time left free before training.")] = format_seconds(
+        LIVE.guard_s
+    ),
     chunk: Annotated[
         int, typer.Option(metavar="TOKENS", min=1, help="Longest run of tokens worked on at once.")
     ] = 2048,
@@ -135,6 +137,7 @@ def command(
         geotrain serve plan.yaml --model Llama-3.2-1B --host 0.0.0.0 --api-keys keys.txt
     """
     import tempfile
+    from dataclasses import replace
 
     from geotrain.cli._model import served_directory
     from geotrain.cli._quantity import quantity
@@ -150,7 +153,6 @@ def command(
         from geotrain.model import Config, weights
     except ImportError as error:
         raise InputError(f"serving needs {error.name}: pip install 'geotrain[serve]'") from None
-    from geotrain.prefill.settings import Settings
     from geotrain.serving.http.auth import Keys
     from geotrain.serving.http.limits import Limits
     from geotrain.serving.model_card import ModelCard
@@ -160,13 +162,13 @@ def command(
     for option, value in (("--device", device), ("--decoder-device", decoder_device)):
         if value != "cpu" and not torch.cuda.is_available():
             raise InputError(f"{option} is {value} and must be cpu: torch finds no GPU here")
-    settings = Settings(
+    settings = replace(
+        LIVE,
         slo_s=quantity("--slo", slo, TIME),
         degree=degree,
         guard_s=quantity("--guard", guard, TIME),
-        guard_quantile=_GUARD_QUANTILE,
         chunk_tokens=chunk,
-        batch_tokens=min(chunk, Settings.batch_tokens),
+        batch_tokens=min(chunk, LIVE.batch_tokens),
     )
     keys = Keys() if api_keys is None else Keys.load(api_keys)
     drain_s = quantity("--drain", drain, TIME)

@@ -23,3 +23,7 @@ class Settings:
     """Short prompts are batched up to this many tokens."""
     suspension_s: float = 5.0
     """Longest time between a request's first and last piece."""
+
+
+LIVE = Settings(guard_s=0.001, guard_quantile=0.9)
+"""For real processes, whose windows end less predictably than simulated ones."""
