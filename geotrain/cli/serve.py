@@ -156,7 +156,7 @@ def command(
     from geotrain.serving.http.auth import Keys
     from geotrain.serving.http.limits import Limits
     from geotrain.serving.model_card import ModelCard
-    from geotrain.serving.service import Terms
+    from geotrain.serving.service import Terms, lease_s
     from geotrain.serving.site import site
 
     for option, value in (("--device", device), ("--decoder-device", decoder_device)):
@@ -199,6 +199,7 @@ def command(
                 decoder_device=decoder_device,
                 vllm=None if vllm is None else _vllm(vllm, vllm_model or called, handover),
                 decoder_bytes=decoder_bytes,
+                lease_s=lease_s(settings),
             )
             assert here.layers(), "workers, or an error that says why there are none"
         try:

@@ -14,6 +14,7 @@ from geotrain.errors import InputError, RunError
 from geotrain.prefill.controller import Controller
 from geotrain.prefill.fitting import fit
 from geotrain.prefill.predictor import PrefillTime
+from geotrain.prefill.settings import Settings
 from geotrain.serving.desk import Desk
 from geotrain.serving.engine import LiveEngine
 from geotrain.serving.journal import Journal
@@ -29,6 +30,7 @@ from geotrain.serving.wire import Frame, Party
 DECODER = "decoder"
 _POINTS = ((1, 0), (32, 0), (128, 0), (512, 0), (32, 512), (128, 1024), (512, 1024))
 """New and cached tokens at which a worker is measured, as far as the model goes."""
+_LEASE_S, _CARRYING_S = 60.0, 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +64,17 @@ class Terms:
     """Decodes in place of the built-in decoder."""
     decoder_bytes: float = 2e9
     """For keys and values at the decoder."""
-    lease_s: float = 60.0
+    lease_s: float = _LEASE_S
     """Keys and values that are not complete at the decoder after so long are given up."""
     silent_s: float = 30.0
     """A process that says nothing for so long is ended, and started again."""
     start_s: float = 300.0
     """The longest that starting may take."""
+
+
+def lease_s(settings: Settings) -> float:
+    """For keys and values at the decoder: longer than any booking is waited for, and long enough to carry them."""
+    return max(_LEASE_S, settings.slo_s + settings.suspension_s + _CARRYING_S)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""How `geotrain serve` ends."""
+"""How long `geotrain serve` waits for what, and how it ends."""
 
 import asyncio
 from pathlib import Path
@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from geotrain.cli import serve
 from geotrain.errors import RunError
 from geotrain.serving.engine import LiveEngine
+from geotrain.serving.service import Terms
 from tests.serving import live
 
 # A service has half a dozen processes, and each of them torch.
@@ -33,3 +35,14 @@ def test_a_service_that_no_longer_looks_after_its_requests_ends(geotrain, files:
     answer = geotrain("serve", "plan.yaml", "--model", "model", "--announce", "windows", "--port", "0")
     assert answer.exit_code == 1, answer
     assert answer.err.endswith("error: what is overdue cannot be given up\n"), answer.err
+
+
+@pytest.mark.parametrize(("slo", "lease_s"), [("2 s", 60.0), ("300 s", 315.0)])
+def test_nobody_gives_up_keys_and_values_that_may_still_come(
+    geotrain, files: Path, monkeypatch: pytest.MonkeyPatch, slo: str, lease_s: float
+):
+    told: list[Terms] = []
+    monkeypatch.setattr(serve, "_serve", lambda site, card, terms, *rest: told.append(terms))
+    answer = geotrain("serve", "plan.yaml", "--model", "model", "--announce", "windows", "--slo", slo)
+    assert answer.exit_code == 0, answer
+    assert [terms.lease_s for terms in told] == [lease_s]

@@ -32,3 +32,10 @@ def test_a_crowd_comes_back_at_about_the_rate_that_is_served(clients: int, serve
 def test_who_is_alone_comes_back_soon():
     outside = Outside()
     assert 0.75 <= outside.turned_away(100.0, 1.0, 5.0) <= 1.25
+
+
+def test_a_service_that_turns_nobody_away_remembers_no_more_for_it():
+    outside = Outside()
+    for number in range(100_000):
+        outside.taken(number / 10)
+    assert len(outside._taken_s) == 101
