@@ -24,7 +24,7 @@ class Journal:
         """What was said of the last step."""
         self._shown_at_s = 0.0
         self._full = False
-        self._wan_bytes: int | None = None
+        self._wan_bytes = 0
         self._gauges = None if options.metrics_port is None else _gauges(options.metrics_port)
         self._board = _board(run / "tensorboard") if options.tensorboard else None
         try:
@@ -35,7 +35,7 @@ class Journal:
 
     def report(self, report: StepReport) -> None:
         """A step is over."""
-        wan_bytes = 0 if self._wan_bytes is None else report.wan_bytes - self._wan_bytes
+        wan_bytes = report.wan_bytes - self._wan_bytes
         self._wan_bytes = report.wan_bytes
         figures = asdict(report) | {
             "tokens_per_s": report.tokens / report.step_time_s,

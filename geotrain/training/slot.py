@@ -87,6 +87,7 @@ class TorchSlot:
     def update(self, rate: float, norm: float) -> None:
         """One optimizer step."""
         self._optimizer.step(rate, norm)
+        self.compute.settle()
 
     def state(self) -> dict[str, Tensor]:
         """Weights and what the optimizer keeps here."""

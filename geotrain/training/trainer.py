@@ -3,11 +3,10 @@
 Every process does the same in the same order; what differs is its seat.
 """
 
-import math
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,26 +26,12 @@ from geotrain.training.preflight import check_plan
 from geotrain.training.process import Place
 from geotrain.training.recorder import Recorder
 from geotrain.training.recording import fingerprint
-from geotrain.training.report import StepReport
 from geotrain.training.saving import NoSaving, Saving
 from geotrain.training.script import Script
+from geotrain.training.telling import Telling, Watch
 from geotrain.training.terms import Terms, check, terms
 from geotrain.training.wiring import Wires, Wiring
 from geotrain.transport import Credentials, Identity, Settings
-
-
-class Watch(Protocol):
-    """Who is told of steps."""
-
-    @property
-    def last(self) -> dict[str, Any] | None:
-        """What there was to say of the last one."""
-
-    def report(self, report: StepReport) -> None:
-        """A step is over."""
-
-    def close(self) -> None:
-        """The run is."""
 
 
 def train(
@@ -135,7 +120,7 @@ class _Run:
         self.mailbox = Mailbox(self.recorder.arrived, foresees=foresees)
         meeting.on_restart = self.mailbox.fail
         self.assembly: Assembly = assemble(options, layout, seat, self.script, device, batches)
-        wiring = Wiring(
+        self.wiring = wiring = Wiring(
             layout=layout,
             seat=seat,
             script=self.script,
@@ -183,10 +168,9 @@ class _Run:
             log=self.recorder,
             idling=idling,
         )
+        telling = Telling(self.plan, self.options, self.control, watch)
         for step in range(self.saving.resume(), self.options.steps):
-            told = self._step(step, routes, executor, idling)
-            if watch is not None:
-                watch.report(self._report(step, told))
+            self._step(step, routes, executor, idling, telling)
             self.saving.after(step)
         routes.finish()
         self.saving.finish()
@@ -197,8 +181,8 @@ class _Run:
         self.control.gather("done")
 
     def _step(
-        self, step: int, routes: Routes, executor: Executor[torch.Tensor], idling: Idling
-    ) -> list[dict[str, Any]]:
+        self, step: int, routes: Routes, executor: Executor[torch.Tensor], idling: Idling, telling: Telling
+    ) -> None:
         recipe, clips = self.options.recipe, self.options.compute == "torch" and self.options.recipe.clip > 0
         begin_s = time.monotonic()
         self.slot.begin(step)
@@ -206,12 +190,28 @@ class _Run:
         busy_s = executor.step(step)
         reduce_start_s = time.monotonic()
         self.slot.reduce()
-        told = self._tell(begin_s, busy_s, idling, idling.told) if clips else None
+
+        def tell(until: int, *, updated: bool) -> float:
+            """Until all have told, or until later, there is nothing to do."""
+            loss, norm2, wan_bytes = self.slot.loss(), self.slot.squared_norm(), self.wiring.bytes_sent
+            idling.wait(until)
+            return telling.tell(
+                step,
+                loss=loss,
+                norm2=norm2,
+                busy_s=busy_s,
+                begin_s=begin_s + self.offset_s,
+                wan_bytes=wan_bytes,
+                updated=updated,
+            )
+
+        norm = tell(idling.told, updated=False) if clips else 0.0
         update_start_s = time.monotonic()
-        if told:
+        if clips:
             idling.reach(idling.told, update_start_s)
-        self.slot.update(recipe.rate_at(step, self.options.steps), _norm(told) if told else 0.0)
+        self.slot.update(recipe.rate_at(step, self.options.steps), norm)
         update_end_s = time.monotonic()
+        telling.over(update_end_s + self.offset_s)
         self.recorder.step(
             step,
             begin_s=begin_s,
@@ -220,40 +220,10 @@ class _Run:
             update_end_s=update_end_s,
         )
         saves = self.saving.is_due(step)
-        if told is None:
-            told = self._tell(begin_s, busy_s, idling, idling.told if saves else idling.next)
+        if not clips:
+            tell(idling.told if saves else idling.next, updated=True)
         elif not saves:
             idling.wait(idling.next)
         if saves:
             idling.pause()
-        return told
-
-    def _tell(self, begin_s: float, busy_s: float, idling: Idling, until: int) -> list[dict[str, Any]]:
-        """What each process has to say about the step; until they have, or until later, there is nothing to do."""
-        words = {
-            "loss": self.slot.loss(),
-            "norm2": self.slot.squared_norm(),
-            "busy_s": busy_s,
-            "begin_s": begin_s + self.offset_s,
-            "end_s": time.monotonic() + self.offset_s,
-            "wan_bytes": sum(channel.counters.bytes_sent for channel in self.wires.channels.values()),
-        }
-        idling.wait(until)
-        return self.control.gather(words)
-
-    def _report(self, step: int, told: list[dict[str, Any]]) -> StepReport:
-        step_time_s = max(words["end_s"] for words in told) - min(words["begin_s"] for words in told)
-        return StepReport(
-            step=step,
-            loss=sum(words["loss"] for words in told),
-            norm=_norm(told),
-            rate=self.options.recipe.rate_at(step, self.options.steps),
-            step_time_s=step_time_s,
-            tokens=self.plan.tokens_per_step,
-            utilization=sum(words["busy_s"] for words in told) / (len(told) * step_time_s),
-            wan_bytes=sum(words["wan_bytes"] for words in told),
-        )
-
-
-def _norm(told: list[dict[str, Any]]) -> float:
-    return math.sqrt(sum(words["norm2"] for words in told))
+            telling.finish()

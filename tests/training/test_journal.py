@@ -73,3 +73,11 @@ def test_a_log_on_a_full_disk_is_one_warning(tmp_path: Path, capsys: pytest.Capt
     journal.report(report(1))
     journal.close()
     assert capsys.readouterr().err.count("cannot be written: No space left on device; training goes on") == 1
+
+
+def test_the_first_step_has_sent_bytes_too(tmp_path: Path):
+    journal = Journal(options(tmp_path / "run"), quiet=True)
+    journal.report(report(0, wan_bytes=100))
+    journal.close()
+    assert journal.last is not None
+    assert (journal.last["wan_bytes"], journal.last["wan_bytes_per_s"]) == (100, 200)
