@@ -11,7 +11,7 @@ demo: $(READY) ## simulate and compare the built-in example
 
 test: $(READY) ## run all tests
 	@$(BIN)/python -m pytest -q -m "not alone and not vllm" --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --timeout 120
-	@$(BIN)/python -m pytest -q -m alone --reruns 4 --reruns-delay 5 --timeout 120
+	@$(BIN)/python -m pytest -q -m alone --reruns 6 --reruns-delay 10 --timeout 120
 
 test-vllm: $(READY) $(VLLM_READY) ## hand over to a real vLLM, on the CPU
 	@$(BIN)/python -m pytest -q -m vllm tests/serving/vllm
