@@ -101,7 +101,10 @@ def _step(
 
 
 def ablation(*, settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
-    """From Varuna on one connection to auto, one idea after the other; then auto without each of them."""
+    """From Varuna on one connection to auto, one idea after the other; then auto without each of them.
+
+    What the ideas of the search bring is told over many settings by `grid`.
+    """
     for name, setting in settings.items():
         ladder = [
             ("Varuna, one connection", way("varuna", 1)),
@@ -118,14 +121,3 @@ def ablation(*, settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
             yield replace(after.speedup(before, "gain of the idea"), row=after.row)
         for without in steps[4:]:
             yield steps[3].speedup(without, "loss without it")
-        gains = steps[3].result.gains
-        before_s = [steps[2].result.step_time_s, *(gain.step_s for gain in gains)]
-        for last_s, gain in zip(before_s, gains, strict=False):
-            yield Finding(
-                row={"setting": name, "idea": f"search: {gain.idea}"},
-                figure="gain of the idea",
-                value=last_s / gain.step_s,
-                unit="x",
-                sources=(steps[3].source(".gains"),),
-                seed=SEED,
-            )

@@ -95,6 +95,10 @@ def test_settings_of_the_grid_never_repeat():
 
 
 def test_the_ideas_of_the_search_add_up_to_what_the_search_brings():
-    gains = {one.row["idea"]: one.value for one in SMALL["ablation"]() if one.figure == "gain of the idea"}
-    searched = [value for idea, value in gains.items() if str(idea).startswith("search: ")]
-    assert math.prod(searched) == pytest.approx(gains["+ searched schedule (auto)"])
+    found = list(SMALL["grid"]())
+    gains = {one.row["idea"]: one.value for one in found if one.figure == "gain of the idea, all settings"}
+    over_atlas = figures([one for one in found if one.row.get("schedule") == "atlas"], "speed-up of auto")
+    assert math.prod(gains.values()) == pytest.approx(over_atlas[0])
+    helps = {one.row["idea"]: one.value for one in found if one.figure == "settings in which it helps"}
+    assert helps == {idea: float(gain > 1.001) for idea, gain in gains.items()}
+    assert helps["best named schedule"] == 1
