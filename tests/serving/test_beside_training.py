@@ -21,6 +21,7 @@ from tests.serving.commanded import serving, until
 from tests.serving.prefilling import prompt as ids_of
 from tests.training.data import VOCAB, dataset
 from tests.training.launch.runs import alive
+from tests.training.pausing import PROGRAM, pause
 from tests.training.plans import MODEL, plan
 
 DEADLINE_S = 150.0
@@ -58,7 +59,7 @@ def test_serve_is_killed_and_another_one_takes_over(tmp_path: Path):
     }
     decided = plan(["east", "south"], pipelines_per_cell=2, job={"profile": profile})
     started = launch(decided, tmp_path, "--compute", "emulated", "--steps", "100000")
-    emulated = ["--compute", "emulated", "--slo", "20 s", "--announce", str(tmp_path / "windows")]
+    emulated = ["--compute", "emulated", "--slo", "20 s"]
     with Run(started, Loopback(started.layout)) as run:
         with serving(tmp_path, decided, *emulated) as first:
             answer = first.ask()
@@ -125,12 +126,17 @@ def test_training_comes_is_restarted_and_goes_and_learns_the_same(tmp_path: Path
     alone = launch(decided, tmp_path / "alone", *options, data=data)
     with Run(alone, Loopback(alone.layout)) as run:
         run.wait(deadline_s=DEADLINE_S)
-    started = launch(decided, tmp_path, *options, data=data, max_restarts=2)
+    started = launch(decided, tmp_path, *options, data=data, max_restarts=2, program=PROGRAM)
+    paused = pause(started.out, 3)
+
+    def told() -> list[dict[str, Any]]:
+        """What the slots have said of training so far."""
+        lines = map(json.loads, (tmp_path / "prefill.jsonl").read_text().splitlines())
+        return [line for line in lines if line["what"] == "windows"]
 
     def trains() -> set[bool]:
-        """What the slots have said last."""
-        told = [line for line in map(json.loads, (tmp_path / "prefill.jsonl").read_text().splitlines())]
-        return set({line["slot"]: line["trains"] for line in told if line["what"] == "windows"}.values())
+        """What they have said last."""
+        return set({line["slot"]: line["trains"] for line in told()}.values())
 
     async def story() -> None:
         async with live.running(tmp_path, decided=decided, times=None) as made, asyncio.TaskGroup() as group:
@@ -139,12 +145,13 @@ def test_training_comes_is_restarted_and_goes_and_learns_the_same(tmp_path: Path
             await load.goes_on()
             assert trains() == {False}
             with Run(started, Loopback(started.layout)) as run:
-                await until_(lambda: len(log(started.out)) >= 3)
+                await until_(lambda: len(log(started.out)) == 3)
                 await until_(lambda: trains() == {True})
-                victim = run.pid("south-0")
+                victim, before = run.pid("south-0"), len(told())
                 assert victim is not None
                 os.kill(victim, signal.SIGKILL)
-                await until_(lambda: False in trains())
+                paused.unlink()
+                await until_(lambda: not all(line["trains"] for line in told()[before:]))
                 await load.goes_on()
                 await asyncio.to_thread(run.wait, deadline_s=DEADLINE_S)
             await until_(lambda: trains() == {False})

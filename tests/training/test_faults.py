@@ -18,12 +18,13 @@ from geotrain.training.launch import Launch, Loopback, Namespaces, Run, needed_t
 from geotrain.training.optimizer import Recipe
 from tests.testbed.machine import require_namespaces
 from tests.training.data import VOCAB, dataset
+from tests.training.pausing import PROGRAM, pause
 from tests.training.plans import MODEL, plan
 from tests.training.reference import train_plainly
 
 STEPS = 24
 DEADLINE_S = 150.0
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(350)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,7 @@ def launch(decided: Plan, data: Path, directory: Path, *, restarts: int, options
         insecure=True,
         max_restarts=restarts,
         options=told,
+        program=PROGRAM,
     )
 
 
@@ -86,11 +88,13 @@ def test_a_killed_process_costs_no_more_than_the_step_it_was_in(
     decided: Plan, data: Path, expected: list[float], tmp_path: Path
 ):
     started = launch(decided, data, tmp_path, restarts=2)
+    paused = pause(started.out, 5)
     with Run(started, Loopback(started.layout)) as run:
-        until(lambda: steps_done(started.out) >= 5)
+        until(lambda: steps_done(started.out) == 5)
         victim = run.pid("south-1")
         assert victim is not None
         os.kill(victim, signal.SIGKILL)
+        paused.unlink()
         run.wait(deadline_s=DEADLINE_S)
     assert "resuming after step" in (started.logs / "east-0.log").read_text()
     assert losses(started.out) == pytest.approx(expected, abs=1e-5)
@@ -127,14 +131,17 @@ def small_disk(directory: Path, size: str) -> Iterator[Path]:
 
 def test_training_goes_on_while_the_disk_is_full(decided: Plan, data: Path, expected: list[float], tmp_path: Path):
     started = launch(decided, data, tmp_path, restarts=0)
+    before, after = pause(started.out, 3), pause(started.out, 9)
     with small_disk(started.out / "checkpoints", "8m") as disk, Run(started, Loopback(started.layout)) as run:
-        until(lambda: steps_done(started.out) >= 3)
+        until(lambda: steps_done(started.out) == 3)
         with (disk / "ballast").open("wb") as ballast, pytest.raises(OSError, match="No space left"):
             while True:
                 ballast.write(b"\0" * 65536)
                 ballast.flush()
-        until(lambda: _said(started, "the checkpoint was not written"))
+        before.unlink()
+        until(lambda: steps_done(started.out) == 9 and _said(started, "the checkpoint was not written"))
         (disk / "ballast").unlink()
+        after.unlink()
         run.wait(deadline_s=DEADLINE_S)
         assert (disk / f"step-{STEPS:08}").is_dir()
     assert losses(started.out) == pytest.approx(expected, abs=1e-5)
