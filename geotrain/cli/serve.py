@@ -256,8 +256,10 @@ def _serve(
 ) -> None:
     import asyncio
     import gc
+    import math
     import signal
     import sys
+    import time
     from contextlib import ExitStack, suppress
 
     from geotrain.errors import InputError
@@ -275,12 +277,16 @@ def _serve(
         await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
     async def serve(log: AccessLog, journal: Journal) -> None:
-        ended, metrics = asyncio.Event(), Metrics()
+        ended, metrics, over_s = asyncio.Event(), Metrics(), -math.inf
+
+        def left_s() -> float:
+            return over_s - time.monotonic()
+
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         async with service(site, card, terms, metrics=metrics, journal=journal, say=say) as running:
             app = create_app(running.engine, keys=keys, limits=limits, metrics=metrics, log=log)
-            async with listening(app, host=host, port=port, keys=keys, drain_s=drain_s) as bound:
+            async with listening(app, host=host, port=port, keys=keys, left_s=left_s) as bound:
                 say(f"{card.name}: {len(site.layers())} workers and a decoder are starting")
                 starting = asyncio.create_task(running.started())
                 ending = asyncio.create_task(ended.wait())
@@ -297,6 +303,7 @@ def _serve(
                     running.failed.result()
                 say(f"ending: {running.engine.under_way} requests under way")
                 running.engine.drain()
+                over_s = time.monotonic() + drain_s
                 await running.engine.idle(drain_s)
 
     with ExitStack() as files:

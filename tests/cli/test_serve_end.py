@@ -1,7 +1,12 @@
 """How long `geotrain serve` waits for what, and how it ends."""
 
 import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -9,6 +14,7 @@ import yaml
 from geotrain.cli import serve
 from geotrain.errors import RunError
 from geotrain.serving.engine import LiveEngine
+from geotrain.serving.http import server
 from geotrain.serving.service import Terms
 from tests.serving import live
 
@@ -46,3 +52,31 @@ def test_nobody_gives_up_keys_and_values_that_may_still_come(
     answer = geotrain("serve", "plan.yaml", "--model", "model", "--announce", "windows", "--slo", slo)
     assert answer.exit_code == 0, answer
     assert [terms.lease_s for terms in told] == [lease_s]
+
+
+def test_the_time_to_finish_is_given_once(geotrain, files: Path, monkeypatch: pytest.MonkeyPatch):
+    left: list[float] = []
+    real = server.listening
+
+    @asynccontextmanager
+    async def listening(*app: Any, left_s: Callable[[], float], **where: Any) -> AsyncIterator[int]:
+        async with real(*app, left_s=left_s, **where) as port:
+            yield port
+            left.append(left_s())
+
+    async def tick(engine: LiveEngine) -> None:
+        while engine.ready() is not None:  # noqa: ASYNC110 -- there is no event
+            await asyncio.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    async def idle(engine: LiveEngine, deadline_s: float) -> None:
+        assert deadline_s == 200.0
+        await asyncio.sleep(1.0)
+
+    monkeypatch.setattr(server, "listening", listening)
+    monkeypatch.setattr(LiveEngine, "tick", tick)
+    monkeypatch.setattr(LiveEngine, "idle", idle)
+    asked = ("serve", "plan.yaml", "--model", "model", "--announce", "windows", "--port", "0", "--drain", "200 s")
+    assert geotrain(*asked).exit_code == 0
+    assert 0.0 < left[0] <= 199.0

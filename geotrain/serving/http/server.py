@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 
 import uvicorn
@@ -19,10 +19,13 @@ _LAST_WORDS_S = 5.0
 
 
 @asynccontextmanager
-async def listening(app: ASGIApp, *, host: str, port: int, keys: Keys, drain_s: float) -> AsyncIterator[int]:
+async def listening(
+    app: ASGIApp, *, host: str, port: int, keys: Keys, left_s: Callable[[], float]
+) -> AsyncIterator[int]:
     """Answer requests inside the block, which gets the port; port 0 takes any.
 
-    At the end of the block no more are taken, and those under way have `drain_s` to finish. Signals are the caller's.
+    At the end of the block no more are taken, and those under way have `left_s`, asked then, to finish. Signals are
+    the caller's.
     """
     if not keys and not _is_loopback(host):
         raise InputError(f"host: {host} can be reached by others, so API keys are needed; without keys take 127.0.0.1")
@@ -37,13 +40,13 @@ async def listening(app: ASGIApp, *, host: str, port: int, keys: Keys, drain_s: 
         lifespan="off",
         backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(drain_s)),
     )
     server = _Server(config)
     running = asyncio.create_task(server.serve(sockets=[sock]))
     try:
         yield sock.getsockname()[1]
     finally:
+        config.timeout_graceful_shutdown = round(max(1.0, left_s()))
         server.should_exit = True
         await running
         if left := server.server_state.tasks:

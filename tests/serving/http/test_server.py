@@ -18,7 +18,7 @@ KEYS = Keys.parse("sk-0123456789abcdef", source="keys")
 async def listen(host: str, port: int, keys: Keys) -> None:
     async def app(scope: object, receive: object, send: object) -> None: ...
 
-    async with listening(app, host=host, port=port, keys=keys, drain_s=1.0):
+    async with listening(app, host=host, port=port, keys=keys, left_s=lambda: 1.0):
         pass
 
 

@@ -149,7 +149,7 @@ def served(
     async def run() -> None:
         log = AccessLog(site.log)
         app = create_app(engine, keys=keys, limits=limits or Limits(), metrics=site.metrics, log=log)
-        async with listening(app, host="127.0.0.1", port=0, keys=keys, drain_s=drain_s) as site.port:
+        async with listening(app, host="127.0.0.1", port=0, keys=keys, left_s=lambda: drain_s) as site.port:
             started.set()
             await ending.wait()
 
