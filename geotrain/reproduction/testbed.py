@@ -67,13 +67,21 @@ def _transfers(row: dict[str, Value], cluster: Cluster, size_mb: float, repetiti
 def scaled_plan(schedule: ScheduleName, rtt_ms: float, *, microbatches: int, forward_s: float) -> Plan:
     """GPT-A's proportions, with times stretched and bytes shrunk until two cores can play six nodes and the WAN."""
     fabric = {"rate": "4 Gbit/s", "latency": "20 us"}
+    chunks = 2 if schedule == "interleaved" else 1
     content = {
         "cluster": {
             "datacenters": [{"name": n, "nodes": 2, "gpu": "a100-80gb", "fabric": fabric} for n in _DCS],
             "wan": {"default": {"rtt": rtt_ms / 1e3, "pair_cap": "24 Mbit/s", "tcp_window": "64 kB"}},
         },
         "job": {
-            "model": {"layers": 3, "hidden": 512, "heads": 8, "ffn": 1376, "vocab": 1000, "activation": "swiglu"},
+            "model": {
+                "layers": 3 * chunks,
+                "hidden": 512,
+                "heads": 8,
+                "ffn": 1376,
+                "vocab": 1000,
+                "activation": "swiglu",
+            },
             "sequence": 512,
             "microbatches": microbatches,
             "precision": "fp32",
@@ -90,8 +98,9 @@ def scaled_plan(schedule: ScheduleName, rtt_ms: float, *, microbatches: int, for
                 "optimizer_s": 0,
             },
         },
-        "stages": [{"dc": dc, "layers": 1} for dc in _DCS],
+        "stages": [{"dc": dc, "layers": chunks} for dc in _DCS],
         "pipelines_per_cell": 2,
+        "interleave": chunks,
         "schedule": schedule,
         "wan": {name: value for name, value in way(schedule).items() if name != "schedule"},
     }
@@ -106,7 +115,10 @@ def steps(
     microbatches: int,
     forward_s: float,
 ) -> Iterator[Finding]:
-    """Steps of real runs over the emulated WAN against the simulated step, by schedule and round trip."""
+    """Steps of real runs over the emulated WAN against the simulated step, by schedule and round trip.
+
+    The repetitions are steps of one run.
+    """
     for rtt_ms in rtts_ms:
         plans = {name: scaled_plan(name, rtt_ms, microbatches=microbatches, forward_s=forward_s) for name in schedules}
         with needed_testbed(Layout(plans[schedules[0]])) as bed:
