@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from geotrain.errors import RunError
 from geotrain.layout import Layout, Seat
+from geotrain.training.gloo import broadcast, gather
 from geotrain.transport import (
     Channel,
     DeadlineError,
@@ -30,7 +31,6 @@ from geotrain.transport import (
 )
 
 _CLOCK_ROUNDS = 5
-_MOST_WORDS_BYTES = 64 << 20
 
 
 class Control:
@@ -45,7 +45,7 @@ class Control:
 
     def gather(self, words: Any) -> list[Any]:
         """What everybody says, in the order of the layout's seats."""
-        here = [json.loads(part) for part in _gather_bytes(json.dumps(words).encode(), self._world)]
+        here = gather(words, self._world)
         if len(self._layout.dcs) == 1:
             return here
         everybody = self._meet(here) if self.seat.rank == 0 else []
@@ -214,31 +214,3 @@ def _ask_rank_0() -> float:
     dist.send(torch.zeros(1), 0)
     dist.recv(answer, 0)
     return float(answer)
-
-
-def _gather_bytes(data: bytes, world: int) -> list[bytes]:
-    if world == 1:
-        return [data]
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(world)]
-    dist.all_gather(sizes, torch.tensor([len(data)]))
-    most = max(int(size) for size in sizes)
-    if most > _MOST_WORDS_BYTES:
-        raise RunError(f"a process says {most} bytes, allowed are {_MOST_WORDS_BYTES}")
-    mine = torch.zeros(most, dtype=torch.uint8)
-    mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    parts = [torch.zeros_like(mine) for _ in range(world)]
-    dist.all_gather(parts, mine)
-    return [part.numpy()[: int(size)].tobytes() for part, size in zip(parts, sizes, strict=True)]
-
-
-def broadcast(data: bytes, world: int) -> bytes:
-    """What rank 0 of this data center has."""
-    if world == 1:
-        return data
-    size = torch.tensor([len(data)])
-    dist.broadcast(size, 0)
-    place = torch.zeros(int(size), dtype=torch.uint8)
-    if dist.get_rank() == 0:
-        place = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    dist.broadcast(place, 0)
-    return place.numpy().tobytes()

@@ -16,8 +16,9 @@ from geotrain.layout import Layout, Seat
 from geotrain.plan import Plan
 from geotrain.tokens import Batches
 from geotrain.training.assembly import Assembly, assemble, open_batches
-from geotrain.training.control import Control, Meeting, broadcast
+from geotrain.training.control import Control, Meeting
 from geotrain.training.executor import Executor
+from geotrain.training.gloo import broadcast
 from geotrain.training.idling import Idling, Listener, Nobody
 from geotrain.training.leaving import Leaving
 from geotrain.training.options import Options

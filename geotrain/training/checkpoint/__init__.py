@@ -6,7 +6,7 @@ names of tensors say nothing about stages, pipelines or parts, so a checkpoint o
 
 from geotrain.training.checkpoint.agreement import agree, common
 from geotrain.training.checkpoint.export import OPTIMIZER, export
-from geotrain.training.checkpoint.loading import available, is_good, load, newest_good
+from geotrain.training.checkpoint.loading import available, is_good, load
 from geotrain.training.checkpoint.manifest import DamagedError, Position
 from geotrain.training.checkpoint.saver import Saver
 from geotrain.training.checkpoint.steps import Step, StepId, prune, steps
@@ -24,7 +24,6 @@ __all__ = [
     "export",
     "is_good",
     "load",
-    "newest_good",
     "prune",
     "steps",
 ]

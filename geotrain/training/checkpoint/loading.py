@@ -39,14 +39,6 @@ def available(directory: Path, names: Iterable[str], *, model: Config, report: C
     return [step for step in found if step.holds(wanted)]
 
 
-def newest_good(
-    directory: Path, state: Mapping[str, Tensor], *, model: Config, report: Callable[[str], None]
-) -> Step | None:
-    """The newest available step that `load` can load; `report` hears what is wrong with newer ones."""
-    found = reversed(available(directory, state, model=model, report=report))
-    return next((step for step in found if is_good(step, state, model=model, report=report)), None)
-
-
 def is_good(step: Step, state: Mapping[str, Tensor], *, model: Config, report: Callable[[str], None]) -> bool:
     """Whether `load` can load it; if it is damaged, `report` hears where."""
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor
@@ -16,9 +16,9 @@ from geotrain.errors import RunError
 from geotrain.training.checkpoint import torch_files
 from geotrain.training.checkpoint.manifest import FILE, FileRecord, Manifest
 from geotrain.training.checkpoint.steps import remove_temporary, temporary_path
+from geotrain.training.gloo import gather
 from geotrain.transport.checksum import checksum
 
-T = TypeVar("T")
 _BLOCK_BYTES = 1 << 22
 
 
@@ -38,26 +38,22 @@ class Crew:
         """Whether this process does what one has to do for all."""
         return self.rank == 0
 
-    def gather(self, mine: T) -> list[T]:
-        """What each has, by rank; all call it."""
-        if self.group is None:
-            return [mine]
-        everyone: list[T] = [mine] * dist.get_world_size(self.group)
-        dist.all_gather_object(everyone, mine, group=self.group)
-        return everyone
+    def gather(self, mine: Any) -> list[Any]:
+        """What each has, by rank; all call it. What goes through it is plain enough for JSON."""
+        return [mine] if self.group is None else gather(mine, dist.get_world_size(self.group), self.group)
 
-    def together(self, work: Callable[[], T]) -> list[T]:
+    def together(self, work: Callable[[], Any]) -> list[Any]:
         """What the work gives on each rank; where one fails, all raise the same RunError."""
-        mine: T | RunError
+        made, problem = None, ""
         try:
-            mine = work()
+            made = work()
         except Exception as error:
-            mine = RunError(torch_files.why(error))
-        everyone = self.gather(mine)
-        for one in everyone:
-            if isinstance(one, RunError):
-                raise one
-        return [one for one in everyone if not isinstance(one, RunError)]
+            problem = torch_files.why(error)
+        everyone = self.gather([made, problem])
+        for _, problem in everyone:
+            if problem:
+                raise RunError(problem)
+        return [made for made, _ in everyone]
 
 
 def write(state: Mapping[str, Tensor], draft: Manifest, target: Path, *, token: str, crew: Crew) -> None:
@@ -66,11 +62,10 @@ def write(state: Mapping[str, Tensor], draft: Manifest, target: Path, *, token: 
     try:
         tensors = torch_files.save(state, temporary, crew.group)
         files = crew.together(
-            lambda: {path.name: fingerprint(path) for path in torch_files.files_of(temporary, crew.rank)}
+            lambda: {path.name: fingerprint(path).dump() for path in torch_files.files_of(temporary, crew.rank)}
         )
-        manifest = draft.model_copy(
-            update={"tensors": tensors, "files": {name: file for part in files for name, file in part.items()}}
-        )
+        records = {name: FileRecord(**file) for part in files for name, file in part.items()}
+        manifest = draft.model_copy(update={"tensors": tensors, "files": records})
         crew.together(lambda: _finish(manifest, temporary, target) if crew.leads else None)
     finally:
         if crew.leads:

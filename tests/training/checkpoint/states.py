@@ -1,7 +1,7 @@
 """What a run has to save, of a tiny model."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from geotrain.model import Config, Part
-from geotrain.training.checkpoint import Position, Saver, load, steps
+from geotrain.training.checkpoint import Position, Saver, available, is_good, load, steps
+from geotrain.training.checkpoint.steps import Step
 
 torch.set_num_threads(1)
 
@@ -76,6 +77,12 @@ def save(directory: Path, step: int, *stages: dict[str, Tensor], num_stages: int
 def load_step(directory: Path, step: int, state: dict[str, Tensor]) -> Position:
     found = next(found for found in steps(directory) if found.id.step == step)
     return load(found, state, model=MODEL)
+
+
+def newest_good(directory: Path, state: dict[str, Tensor], *, report: Callable[[str], None]) -> Step | None:
+    """What a process alone would resume from."""
+    found = reversed(available(directory, state, model=MODEL, report=report))
+    return next((step for step in found if is_good(step, state, model=MODEL, report=report)), None)
 
 
 def directories(directory: Path, depth: int = 2) -> list[str]:

@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from geotrain.errors import RunError
+from geotrain.training.checkpoint.writing import Crew
 from tests.training.checkpoint.processes import in_world
 from tests.training.checkpoint.states import (
     cut,
@@ -118,3 +119,12 @@ def test_a_rank_that_dies_while_it_writes_fails_the_save_of_the_others(tmp_path)
     assert sentence.startswith("/step-00000020/stage-00: the checkpoint was not written: ")
     assert "\n" not in sentence
     assert directories(tmp_path / "run") == ["step-00000010/stage-00"]
+
+
+def gather_plainly(rank: int) -> list[object]:
+    """What cannot be pickled into code: tuples come back as JSON's lists."""
+    return Crew(dist.new_group(backend="gloo")).gather((rank, "x" * rank))
+
+
+def test_ranks_tell_each_other_json_and_no_pickles(tmp_path):
+    assert in_world(gather_plainly, tmp_path, 2) == [(0, [[0, ""], [1, "x"]])] * 2

@@ -1,11 +1,15 @@
 """Only what was written is loaded; anything else is a sentence, and the tensors stay as they were."""
 
+import pickle
+from pathlib import Path
+
 import pytest
 import torch
 
-from geotrain.errors import InputError
-from geotrain.training.checkpoint import DamagedError, available, load, newest_good, steps
-from tests.training.checkpoint.states import MODEL, cut, load_step, position, same, save, trained, zeros
+from geotrain.errors import InputError, RunError
+from geotrain.training.checkpoint import DamagedError, available, load, steps
+from geotrain.training.checkpoint.writing import fingerprint
+from tests.training.checkpoint.states import MODEL, cut, load_step, newest_good, position, same, save, trained, zeros
 
 
 def flip(path, offset):
@@ -29,7 +33,7 @@ def test_a_step_with_another_attempts_stage_is_not_loaded(tmp_path):
     save(tmp_path, 10, first, second)
     save(tmp_path, 20, first, second)
     save(tmp_path, 20, first, attempt="b", num_stages=2)
-    found = newest_good(tmp_path, first | second, model=MODEL, report=pytest.fail)
+    found = newest_good(tmp_path, first | second, report=pytest.fail)
     assert found is not None
     assert found.id.step == 10
 
@@ -50,7 +54,7 @@ def test_one_flipped_bit_is_found_and_the_older_step_is_used(tmp_path, file, whe
     assert same(found, zeros(state))
 
     reports: list[str] = []
-    step = newest_good(tmp_path, found, model=MODEL, report=reports.append)
+    step = newest_good(tmp_path, found, report=reports.append)
     assert reports == [str(caught.value)]
     assert step is not None
     assert load(step, found, model=MODEL) == position(10)
@@ -115,3 +119,30 @@ def test_a_run_may_resume_with_longer_sequences_and_in_another_precision(tmp_pat
     found = {name: tensor.to(torch.float64) for name, tensor in zeros(state).items()}
     load(steps(tmp_path)[0], found, model=MODEL.model_copy(update={"max_position_embeddings": 512}))
     assert same(found, {name: tensor.to(torch.float64) for name, tensor in state.items()})
+
+
+class Call:
+    """A pickle that calls a function when it is read."""
+
+    def __init__(self, made):
+        self._made = made
+
+    def __reduce__(self):
+        return Path.touch, (self._made,)
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["plain", "behind-torch"])
+def test_a_planted_pickle_is_not_run(tmp_path, hidden):
+    state = trained()
+    save(tmp_path, 10, state)
+    [stage] = steps(tmp_path)[0].stages
+    metadata = pickle.dumps(Call(tmp_path / "made"))
+    if hidden:
+        metadata = b"\x80\x04\x8c\x05torch\x8c\x09os.system\x93\x8c" + bytes([len("false")]) + b"false\x85R."
+    (stage.path / ".metadata").write_bytes(metadata)
+    # As whoever planted it would: the manifest knows the file.
+    files = {**stage.manifest.files, ".metadata": fingerprint(stage.path / ".metadata")}
+    (stage.path / "stage.json").write_text(stage.manifest.model_copy(update={"files": files}).text())
+    with pytest.raises(RunError, match=r"stage-00: cannot be read: its \.metadata asks for .*, which no checkpoint"):
+        load_step(tmp_path, 10, zeros(state))
+    assert not (tmp_path / "made").exists()

@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from geotrain.errors import RunError
-from geotrain.training.checkpoint import newest_good, steps
 from geotrain.training.checkpoint import saver as saver_module
+from geotrain.training.checkpoint import steps
 from geotrain.training.checkpoint.writing import write
 from tests.training.checkpoint.processes import in_process
 from tests.training.checkpoint.states import (
-    MODEL,
     directories,
     load_step,
+    newest_good,
     position,
     same,
     save,
@@ -113,7 +113,7 @@ def test_a_writer_killed_in_the_middle_leaves_the_older_step_and_no_rubbish(tmp_
     [leftover] = tmp_path.glob("step-00000020/*")
     assert leftover.name.startswith("stage-00.tmp-")
     found = zeros(state)
-    step = newest_good(tmp_path, found, model=MODEL, report=pytest.fail)
+    step = newest_good(tmp_path, found, report=pytest.fail)
     assert step is not None
     assert step.id.step == 10
     writer = saver(tmp_path)
