@@ -21,6 +21,8 @@ from tests.training.launch.runs import alive
 
 SLOW = PrefillTime(fixed_s=0.8)
 DEADLINE_S = 40.0
+# A service has half a dozen processes, and each of them torch.
+pytestmark = pytest.mark.timeout(200)
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -65,10 +67,13 @@ def bookings(directory: Path, slot: str) -> set[int]:
     return {line["booking"] for line in lines if line["what"] == "work" and line["slot"] == slot}
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
-def test_a_worker_is_lost_with_prompts_on_it(tmp_path: Path, number: int):
+@pytest.mark.parametrize(
+    ("number", "silent_s"),
+    [pytest.param(signal.SIGKILL, 30.0, id="killed"), pytest.param(signal.SIGSTOP, 15.0, id="frozen")],
+)
+def test_a_worker_is_lost_with_prompts_on_it(tmp_path: Path, number: int, silent_s: float):
     async def story() -> None:
-        async with live.running(tmp_path, degree=2, times=SLOW, emulated=True, silent_s=5.0) as made:
+        async with live.running(tmp_path, degree=2, times=SLOW, emulated=True, silent_s=silent_s) as made:
             expected = await ending(made, live.prompt(ids_of(40)))
             prompts = [live.prompt(ids_of(40), name=f"p{n}") for n in range(4)]
             asked = [asyncio.create_task(ending(made, one)) for one in prompts]
@@ -166,10 +171,10 @@ def test_who_is_replaced_leaves_the_place_to_the_next(tmp_path: Path):
 
 def test_keys_and_values_that_do_not_come_are_given_up(tmp_path: Path):
     async def story() -> None:
-        async with live.running(tmp_path, degree=2, dc="east", lease_s=1.0, silent_s=50.0) as made:
+        async with live.running(tmp_path, degree=2, dc="east", lease_s=5.0, silent_s=50.0) as made:
             expected = await ending(made, live.prompt(ids_of(40)))
             strike(made, "east-1", signal.SIGSTOP)
-            with pytest.raises(Broken, match="did not come within 1 s"):
+            with pytest.raises(Broken, match="did not come within 5 s"):
                 await live.answer(made, live.prompt(ids_of(40), name="stuck"))
             assert (made.engine.under_way, made.engine.reserved_tokens) == (0, 0)
             strike(made, "east-1", signal.SIGCONT)

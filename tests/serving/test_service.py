@@ -15,6 +15,8 @@ from tests.serving.prefilling import prompt as ids_of
 from tests.training.plans import plan
 
 LENGTHS = (1, 2, 63, 64, 65, 700, 2000)
+# A service has half a dozen processes, and each of them torch.
+pytestmark = pytest.mark.timeout(200)
 
 
 def expected(directory: Path, lengths: tuple[int, ...]) -> list[list[int]]:

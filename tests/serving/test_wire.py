@@ -279,7 +279,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 @given(st.lists(st.binary(max_size=300) | st.sampled_from([frame(encode(one)) for one in MESSAGES]), max_size=8))
 def test_whatever_strangers_say_the_others_are_served(said: list[bytes]):
     async def story() -> None:
-        listener = await listening("127.0.0.1:0", frame_s=0.2, greeting_s=0.2)
+        listener = await listening("127.0.0.1:0", frame_s=20.0, greeting_s=20.0)
         _, writer = await asyncio.open_connection(*listener.address.split(":"))
         writer.write(b"".join(said))
         wire = await connect(listener.address, WORKER)
@@ -337,12 +337,14 @@ def test_who_says_nothing_or_stops_within_a_frame_is_not_waited_for(tmp_path: Pa
             heard.append(error)
 
     async def story() -> None:
-        listener = await listening(f"unix:{tmp_path / 's'}", serve, frame_s=0.1, greeting_s=0.1)
+        strict = await listening(f"unix:{tmp_path / 's'}", serve, frame_s=0.1, greeting_s=0.1)
         for said in (b"", GREETING[:-1]):
             reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
             writer.write(said)
             assert await _read(reader) == b""
             writer.close()
+        await strict.close()
+        listener = await listening(f"unix:{tmp_path / 's'}", serve, frame_s=0.1, greeting_s=20.0)
         reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
         writer.write(GREETING)
         await reader.readuntil(b'"held_tokens":0}')
