@@ -55,6 +55,8 @@ class Piece:
     """None where only held back text is given out."""
     finish: Finish | None = None
     """Set on the last piece."""
+    made_s: float = field(default_factory=time.monotonic, compare=False)
+    """When the token came, however much later somebody reads it."""
 
 
 class Busy(RunError):

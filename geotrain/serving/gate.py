@@ -23,9 +23,7 @@ _PIPE_BYTES = 1 << 16
 class Gate:
     """One slot's. Not for several threads."""
 
-    def __init__(
-        self, directory: Path, name: str, *, guard_s: float = 0.001, quantile: float = 0.75, silent_s: float = 5.0
-    ) -> None:
+    def __init__(self, directory: Path, name: str, *, guard_s: float, quantile: float, silent_s: float = 5.0) -> None:
         """`silent_s`: a slot that waits for so long after its window should have ended is free until it stirs."""
         self._reader = Reader(directory, name)
         self._guard = Guard(1, least_s=guard_s, quantile=quantile)

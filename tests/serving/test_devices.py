@@ -69,7 +69,7 @@ def test_layers_in_half_precision_are_measured_too(tmp_path: Path):
     shard = Shard.load(tmp_path / "model", 2, 4)
     shard.part.to(torch.bfloat16)
     said: list[Message] = []
-    gate = Gate(tmp_path / "windows", "east-0")
+    gate = Gate(tmp_path / "windows", "east-0", guard_s=0.001, quantile=0.75)
     worker = Prefilling(shard, gate, lambda address, message, payload: said.append(message))
     worker.give(Measure(points=((4, 0), (4, 8))), bytearray())
     worker._read()

@@ -66,7 +66,10 @@ def test_a_unit_that_was_held_up_once_does_not_keep_the_next_out_of_every_window
         booking=0, place=0, chunk=0, slices=(part,), unit_s=0.01, seldom_s=0.012, decoder="127.0.0.1:1", tensor=about
     )
     device = StallsOnce()
-    with closing(Announcer(tmp_path, NAME)) as announcer, closing(Gate(tmp_path, NAME)) as gate:
+    with (
+        closing(Announcer(tmp_path, NAME)) as announcer,
+        closing(Gate(tmp_path, NAME, guard_s=0.001, quantile=0.75)) as gate,
+    ):
         prefilling = Prefilling(shard, gate, send, device=device)
         threads = [Thread(target=trains, args=(announcer, ended)), Thread(target=prefilling.run)]
         for thread in threads:

@@ -46,7 +46,7 @@ KINDS = [
     "user",
     [
         pytest.param(lambda directory: Announcer(directory, "east-0"), id="training"),
-        pytest.param(lambda directory: Gate(directory, "east-0"), id="worker"),
+        pytest.param(lambda directory: Gate(directory, "east-0", guard_s=0.001, quantile=0.75), id="worker"),
     ],
 )
 def test_a_directory_of_others_is_refused(

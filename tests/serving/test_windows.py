@@ -30,13 +30,14 @@ from geotrain.training.launch import Launch, Loopback, Run
 from tests.training.plans import plan
 
 NAME = "east-0"
+GUARD = {"guard_s": 0.001, "quantile": 0.75}
 PAST = Past(0, 1.0, 2.0, 3.0)
 SPAWN = multiprocessing.get_context("spawn")
 
 
 @contextmanager
 def both(directory: Path, **options: float) -> Iterator[tuple[Announcer, Gate]]:
-    with closing(Announcer(directory, NAME)) as announcer, closing(Gate(directory, NAME, **options)) as gate:
+    with closing(Announcer(directory, NAME)) as announcer, closing(Gate(directory, NAME, **(GUARD | options))) as gate:
         yield announcer, gate
 
 
@@ -82,7 +83,7 @@ def test_its_end_may_be_foreseen_anew(tmp_path: Path):
 
 
 def test_where_there_is_no_training_the_slot_is_one_big_bubble(tmp_path: Path):
-    with closing(Gate(tmp_path / "later", NAME)) as gate:
+    with closing(Gate(tmp_path / "later", NAME, **GUARD)) as gate:
         assert gate.open_for(1e6)
         announcer = Announcer(tmp_path / "later", NAME)
         # It has not begun its first step.
@@ -177,7 +178,7 @@ def _until(true: Any) -> None:
 
 
 def test_training_is_killed_and_begins_anew(tmp_path: Path):
-    with closing(Gate(tmp_path, NAME)) as gate:
+    with closing(Gate(tmp_path, NAME, **GUARD)) as gate:
         for _ in range(2):
             orders = SPAWN.SimpleQueue()
             process = SPAWN.Process(target=_train, args=(tmp_path, orders), daemon=True)
@@ -201,7 +202,7 @@ _LISTENER = """
 import sys
 from pathlib import Path
 from geotrain.serving.gate import Gate
-gate = Gate(Path(sys.argv[1]), sys.argv[2])
+gate = Gate(Path(sys.argv[1]), sys.argv[2], guard_s=0.001, quantile=0.75)
 print("here", flush=True)
 gate.wait(1e9, 1e5)
 """
@@ -221,7 +222,7 @@ def test_listeners_come_and_go_and_training_never_notices(tmp_path: Path):
                     announcer.idle(0, 0.0, 1.0, 0.0)
                 listener.kill()
         now_s = opened(announcer, 100.0)
-        with closing(Gate(tmp_path, NAME)) as gate:
+        with closing(Gate(tmp_path, NAME, **GUARD)) as gate:
             assert gate.look() == now_s + 100.0
 
 
@@ -268,7 +269,7 @@ def test_what_is_no_window_file_is_said_so(tmp_path: Path):
         time.sleep(0.03)
     wake.write_text("no pipe")
     with pytest.raises(InputError, match=r"east-0\.wake: cannot be opened: is there, and is no pipe"):
-        Gate(tmp_path, NAME)
+        Gate(tmp_path, NAME, **GUARD)
     with pytest.raises(RunError, match="is there, and is no pipe"):
         Announcer(tmp_path, NAME)
 
@@ -296,7 +297,7 @@ def test_a_run_announces_from_its_first_step_to_its_end(tmp_path: Path):
         # In every step each slot waits for the other.
         assert record.num_windows >= 5
         assert 0 < record.idle_s < record.changed_s - record.born_s
-        with closing(Gate(windows, seat.name)) as gate:
+        with closing(Gate(windows, seat.name, **GUARD)) as gate:
             assert gate.open_for(1e6)
 
 

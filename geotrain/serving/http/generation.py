@@ -20,6 +20,7 @@ class Call:
         self._metrics = metrics
         self._tokens = 0
         self._last_s: float | None = None
+        """When the last piece was made."""
         self._end: Finished | None = "abort"
 
     async def next(self) -> Piece:
@@ -48,19 +49,19 @@ class Call:
                 self._metrics.finished(
                     self._prompt.model,
                     self._end,
-                    e2e_s=self._entry.age_s,
+                    e2e_s=(self._last_s or time.monotonic()) - self._entry.arrival_s,
                     prompt_tokens=len(self._prompt.tokens),
                     answer_tokens=self._tokens,
                 )
 
     def _count(self, piece: Piece) -> None:
-        now_s = time.monotonic()
         if self._last_s is None:
-            self._metrics.observe_ttft(self._prompt.model, self._entry.age_s)
-            self._entry.ttft_s = self._entry.ttft_s or self._entry.age_s
+            ttft_s = piece.made_s - self._entry.arrival_s
+            self._metrics.observe_ttft(self._prompt.model, ttft_s)
+            self._entry.ttft_s = self._entry.ttft_s or ttft_s
         elif piece.token is not None:
-            self._metrics.observe_gap(self._prompt.model, now_s - self._last_s)
-        self._last_s = now_s
+            self._metrics.observe_gap(self._prompt.model, piece.made_s - self._last_s)
+        self._last_s = piece.made_s
         if piece.token is not None:
             self._tokens += 1
             self._entry.completion_tokens += 1
