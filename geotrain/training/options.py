@@ -1,6 +1,7 @@
 """What a run is told besides its plan."""
 
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -51,6 +52,8 @@ class Options:
             raise InputError(f"steps: {self.steps} must be at least 1")
         if self.compute == "torch" and self.data is None:
             raise InputError("training needs a data set: --data DIR, as `geotrain data` makes it")
+        if _is_unspecified(self.host):
+            raise InputError(f"host: {self.host!r} is no address that others can reach; give this node's own")
         for name in ("deadline_s", "peer_timeout_s"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name}: {getattr(self, name):g} must be above 0")
@@ -64,3 +67,10 @@ class Options:
         """Steps whose spans are kept."""
         first, last = self.record or (self.steps - 10, self.steps - 1)
         return range(max(0, first), last + 1)
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]") or "::").is_unspecified
+    except ValueError:
+        return False
