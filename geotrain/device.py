@@ -40,8 +40,3 @@ class Device:
         """Keep it busy."""
         with self.held(seconds):
             pass
-
-    def close(self) -> None:
-        """Let go of the file."""
-        if self._file is not None:
-            os.close(self._file)

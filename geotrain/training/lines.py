@@ -163,7 +163,7 @@ class GlooLine:
                     dist.recv(place, self._rank, tag=_tag(key))
                     self._mailbox.put(key, place)
         except Exception as error:
-            self._mailbox.fail(RunError(f"rank {self._rank} of this data center is gone: {_first_line(error)}"))
+            self._mailbox.fail(RunError(f"rank {self._rank} of this data center is gone: {first_line(error)}"))
 
 
 class NcclLine:
@@ -211,5 +211,6 @@ def _tag(key: Key) -> int:
     return (key.microbatch << 17 | key.stage << 1 | key.backward) & 0x7FFFFFFF
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error of torch says, without the stack that it appends."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

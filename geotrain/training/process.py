@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from geotrain.errors import InputError, RunError
+from geotrain.training.lines import first_line
 from geotrain.units import plural
 
 _NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -63,7 +64,5 @@ class Place:
                 timeout=timedelta(seconds=deadline_s),
             )
         except (RuntimeError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise RunError(
-                f"rank {self.rank} could not join the {plural(self.size, 'process')} here: {reason}"
-            ) from None
+            world = plural(self.size, "process")
+            raise RunError(f"rank {self.rank} could not join the {world} here: {first_line(error)}") from None

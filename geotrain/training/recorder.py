@@ -1,4 +1,4 @@
-"""Keeps what one process does in its steps, and writes it down between them. The format is in spans.py.
+"""Keeps what one process does in its steps; the trainer has it written down after the last. The format is in spans.py.
 
 A span costs a fraction of a microsecond: numbers are appended to flat lists, and sorted out when the step is over.
 """

@@ -70,7 +70,7 @@ class Saving:
         return done == self._options.steps or bool(every and done % every == 0)
 
     def after(self, step: int) -> None:
-        """Save if it is time; training goes on while it is written, and also when that fails."""
+        """Save if it is time; training goes on while it is written and when that fails, not when it takes too long."""
         if self.is_due(step) and step + 1 < self._options.steps:
             self._save(step + 1)
 
@@ -78,6 +78,8 @@ class Saving:
         try:
             self._saver.wait()
         except RunError as error:
+            if self._saver.writing:
+                raise
             self._warn(f"{error}; training goes on")
         shared = checkpoint.common(self._control.gather([*self._complete, *self._saver.saved]))
         position = Position(

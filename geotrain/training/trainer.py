@@ -21,6 +21,7 @@ from geotrain.training.executor import Executor
 from geotrain.training.gloo import broadcast
 from geotrain.training.idling import Idling, Listener, Nobody
 from geotrain.training.leaving import Leaving
+from geotrain.training.lines import first_line
 from geotrain.training.options import Options
 from geotrain.training.post import Mailbox, Routes
 from geotrain.training.preflight import check_plan
@@ -67,9 +68,9 @@ def train(
         dist.destroy_process_group()
         return None if watch is None else watch.last
     except RuntimeError as error:
-        # This is how gloo and NCCL say that a process is gone.
+        # This is how gloo and NCCL say that a process is gone, and CUDA that its memory is full.
         leaving.patience_s = 0.0
-        raise RunError(f"{seat.name}: torch.distributed: {str(error).strip().splitlines()[0]}") from error
+        raise RunError(f"{seat.name}: {first_line(error)}") from error
     except BaseException:
         leaving.patience_s = 0.0
         raise

@@ -1,7 +1,7 @@
 """One side of a channel without its sockets: events in, frames out.
 
 Pure: no sockets, no clock, no threads. Connections are numbers here; frames on one connection keep their order, all
-else may happen in any order and connections may go at any moment. The shell (`channel.py`) tells what happens and asks
+else may happen in any order and connections may go at any moment. The shell (`session.py`) tells what happens and asks
 `next_frame` whenever a connection has room.
 """
 

@@ -70,6 +70,11 @@ class Saver:
         self._thread = Thread(target=self._work, args=(staged, draft, complete), name="checkpoint", daemon=True)
         self._thread.start()
 
+    @property
+    def writing(self) -> bool:
+        """Whether a save is under way."""
+        return self._thread is not None and self._thread.is_alive()
+
     def wait(self) -> None:
         """Until nothing is under way; RunError says, once, why the last save failed or that it takes too long.
 
