@@ -3,7 +3,7 @@
 Knows no sockets, windows or clocks: whoever runs a pass may stop after any layer, for as long as he likes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -111,16 +111,11 @@ class Shard:
     def __contains__(self, request: str) -> bool:
         return request in self._caches
 
-    def start(self, request: str, tokens: int, past: Mapping[int, Tensor] | None = None) -> None:
-        """Make room for a prompt; `past` are its first keys and values of each layer, as `kv` gives them."""
+    def start(self, request: str, tokens: int) -> None:
+        """Make room for a prompt."""
         if request in self._caches:
             raise RunError(f"request {request} has been started already")
-        cache = Cache(tokens)
-        with torch.inference_mode():
-            for layer, kv in (past or {}).items():
-                cache.write(layer, 0, kv[:, None].to(next(self.part.parameters())))
-                cache.length = kv.shape[2]
-        self._caches[request] = cache
+        self._caches[request] = Cache(tokens)
 
     def run(self, chunks: Sequence[Chunk]) -> Pass:
         """The next chunk of each of these requests, together; nothing is computed yet."""

@@ -1,12 +1,8 @@
 """What the processes of a service are told; without torch, which only they need."""
 
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from geotrain.errors import GeotrainError
 from geotrain.serving.wire import Party
 
 
@@ -65,27 +61,18 @@ def work(spec: WorkerSpec) -> None:
     """Be a prefill worker until serve hangs up."""
     from geotrain.serving.process import be_worker
 
-    _be(be_worker, spec)
+    be_worker(spec)
 
 
 def decode(spec: DecoderSpec) -> None:
     """Be the decoder until serve hangs up."""
     from geotrain.serving.process import be_decoder
 
-    _be(be_decoder, spec)
+    be_decoder(spec)
 
 
 def bridge(spec: BridgeSpec) -> None:
     """Be the decoder, with a vLLM server behind it, until serve hangs up."""
     from geotrain.serving.process import be_bridge
 
-    _be(be_bridge, spec)
-
-
-def _be(what: Callable[[Any], None], spec: Spec) -> None:
-    """A known error is one line on stderr."""
-    try:
-        what(spec)
-    except GeotrainError as error:
-        sys.stderr.write(f"error: {spec.me.name}: {error}\n")
-        sys.exit(error.exit_code)
+    be_bridge(spec)

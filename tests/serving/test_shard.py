@@ -131,17 +131,6 @@ def test_only_the_end_of_a_prompt_has_logits(model: Path):
     assert_close(run(shard, Chunk(request="a", x=ids[4:], position=4))[0], out[1])
 
 
-def test_a_prompt_goes_on_from_a_prefix_that_is_kept(model: Path):
-    shard = Shard.load(model)
-    ids = torch.tensor(prompt(50))
-    shard.start("first", 50)
-    expected = run(shard, Chunk(request="first", x=ids, position=0))[0]
-    shard.start("second", 50, {layer: shard.kv("first", layer, 0, 32) for layer in shard.layers})
-    shard.release("first")
-    assert shard.tokens_held == 50
-    assert_close(run(shard, Chunk(request="second", x=ids[32:], position=32))[0], expected)
-
-
 def test_what_does_not_follow_on_is_refused(model: Path):
     shard = Shard.load(model)
     ids = torch.tensor(prompt(6))
