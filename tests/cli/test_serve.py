@@ -21,7 +21,7 @@ from tests.training.checkpoint.states import cut, save, trained
 
 KEY = "sk-0123456789abcdef"
 # A service has half a dozen processes, and each of them torch.
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(300)
 
 
 def signal_all(pids: set[int], number: int) -> None:
@@ -32,7 +32,7 @@ def signal_all(pids: set[int], number: int) -> None:
 def test_openais_client_works_and_what_has_begun_is_finished(tmp_path: Path):
     keys = tmp_path / "keys"
     keys.write_text(f"{KEY} team 1\n")
-    options = ["--api-keys", str(keys), "--slo", "60 s"]
+    options = ["--api-keys", str(keys), "--slo", "60 s", "--drain", "100 s"]
     with serving(tmp_path, live.small_plan(), *options) as served, served.client(KEY) as client:
         assert [model.id for model in client.models.list()] == [live.NAME]
         asked: Any = {"model": live.NAME, "max_tokens": 20, "temperature": 0}
@@ -47,7 +47,7 @@ def test_openais_client_works_and_what_has_begun_is_finished(tmp_path: Path):
         with pytest.raises(openai.BadRequestError):
             client.completions.create(prompt="sea " * 5000, **asked)
         family = served.family()
-        stream = client.completions.create(prompt="sea", stream=True, **asked | {"max_tokens": 2000})
+        stream = client.completions.create(prompt="sea", stream=True, **asked | {"max_tokens": 1500})
         first = next(stream)
         signal_all(family, signal.SIGSTOP)  # Else it may be finished already, however long it is.
         served.process.terminate()
@@ -79,7 +79,8 @@ def test_a_run_with_nothing_but_checkpoints_is_served(tmp_path: Path):
     save(tmp_path / "run" / "checkpoints", 10, *cut(trained(Config.model_validate(shape)), [1, 1, 1]), model=shape)
     write_text(tmp_path / "words" / "tokenizer.json", WORDS.json)
     named = ["--model", str(tmp_path / "run"), "--tokenizer", str(tmp_path / "words"), "--name", live.NAME]
-    with serving(tmp_path, live.small_plan(), *named, "--slo", "60 s") as served:
+    # Of a model with so little room three points are measured, and a busy machine makes anything of them.
+    with serving(tmp_path, live.small_plan(), *named, "--compute", "emulated", "--slo", "60 s") as served:
         assert served.ask()
 
 
