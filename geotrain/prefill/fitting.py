@@ -22,6 +22,9 @@ TERMS = ("per_token_s", "fixed_s", "per_pair_s", "per_cached_s")
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 _UNTESTED = 0.27
 """Deviation, as a logarithm, of a prediction that no point held out has tested: that of the formulas."""
+_MOST = math.log(4)
+"""Largest deviation, as a logarithm, that is believed without having been seen: few points, of which one was disturbed,
+would else say that a prompt may take for ever."""
 _APART = 1e-3
 """A term counts if it changes the direction that the terms before it span by so much."""
 _SHORTEST_S = 1e-12
@@ -57,6 +60,8 @@ def fit(points: Sequence[Point], seconds: Sequence[float]) -> Fit:
         logs = np.log(np.array(seconds) / [held_out[point] for point in points])
         freedom = len(medians) - len(known)
         spread = _spread(logs, freedom) if freedom > 0 else _wider(_spread(logs, 1), untested())
+        seen = np.log(np.array(seconds) / [max(_SHORTEST_S, time.seconds(*point)) for point in points])
+        spread = _within(spread, math.exp(max(_MOST, float(np.abs(seen).max()))))
     else:
         spread = untested()
     unknown = tuple(term for term in TERMS if term not in known)
@@ -135,6 +140,10 @@ def untested() -> Spread:
 def _wider(one: Spread, other: Spread) -> Spread:
     pairs = zip(one, other, strict=True)
     return tuple((at, max(mine, theirs) if at > 0.5 else min(mine, theirs)) for (at, mine), (_, theirs) in pairs)
+
+
+def _within(spread: Spread, most: float) -> Spread:
+    return tuple((at, min(most, max(1 / most, factor))) for at, factor in spread)
 
 
 def _factors(logs: Sequence[float]) -> Spread:

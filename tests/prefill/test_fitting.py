@@ -114,3 +114,10 @@ def test_few_rows_are_not_trusted_even_where_they_fit():
     one, two = (fit(ALONE[:number], [0.1 * new for new, _ in ALONE[:number]]).time for number in (1, 2))
     assert one.factor(0.95) > 1.4
     assert two.factor(0.95) > 1.4
+
+
+def test_one_disturbed_time_among_few_does_not_make_prompts_take_for_ever():
+    calm = [0.001, 0.002, 0.004]
+    for disturbed in range(3):
+        times = [time_s * (30 if index == disturbed else 1) for index, time_s in enumerate(calm)]
+        assert fit([(1, 0), (32, 0), (64, 0)], times).time.factor(0.99) <= 40

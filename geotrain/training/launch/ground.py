@@ -1,9 +1,11 @@
 """Where processes run: all on this machine's loopback, or each on its node of a testbed."""
 
+import random
 import socket
 import subprocess
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from geotrain.errors import RunError
@@ -12,6 +14,8 @@ from geotrain.testbed import Testbed
 
 CONTROL_PORT, RENDEZVOUS_PORT = 29400, 29401
 _LOOPBACK = "127.0.0.1"
+_EPHEMERAL, _USUAL_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range"), 32768
+_PORTS = 8000
 
 
 class Ground(Protocol):
@@ -112,8 +116,16 @@ def needed_testbed(layout: Layout) -> Testbed:
 
 
 def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        taken = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in taken:
-            one.bind((_LOOPBACK, 0))
-        return [one.getsockname()[1] for one in taken]
+    """Not of those that the kernel gives to outgoing connections: one could take it before the listener does."""
+    try:
+        end = int(_EPHEMERAL.read_text().split()[0])
+    except OSError:
+        end = _USUAL_EPHEMERAL
+    found: list[int] = []
+    for port in random.sample(range(end - _PORTS, end), _PORTS):
+        with socket.socket() as sock, suppress(OSError):
+            sock.bind((_LOOPBACK, port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise RunError(f"{_LOOPBACK} has no {count} free ports between {end - _PORTS} and {end}")
