@@ -12,6 +12,8 @@ from geotrain.errors import InputError
 from geotrain.plan import Plan
 from geotrain.units import plural
 
+_NAME_BYTES = 32
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seat:
@@ -45,6 +47,12 @@ class Layout:
     """All seats of a plan."""
 
     plan: Plan
+
+    def __post_init__(self) -> None:
+        # On the wire and in certificates names have 40 bytes, and a process is called by its data center and a number.
+        for dc in self.dcs:
+            if len(dc.encode()) > _NAME_BYTES:
+                raise InputError(f"data center {dc!r}: to train there, its name must have at most {_NAME_BYTES} bytes")
 
     @cached_property
     def dcs(self) -> list[str]:

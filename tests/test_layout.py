@@ -1,5 +1,7 @@
 """Every process of a run has one place, and every place of the plan one process."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,3 +53,11 @@ def test_a_world_of_another_size_is_refused_in_one_sentence():
         layout.seat("south", 0, 3)
     with pytest.raises(InputError, match="'west' has no part in this plan, only east, south have"):
         layout.seat("west", 0, 1)
+
+
+def test_a_data_center_whose_name_is_too_long_for_its_processes_is_refused():
+    content = plan(["east"]).dump()
+    content["cluster"]["datacenters"][0]["name"] = content["stages"][0]["dc"] = "ö" * 17
+    made = Plan.parse(content, source=Path("plan.yaml"))
+    with pytest.raises(InputError, match="to train there, its name must have at most 32 bytes"):
+        Layout(made)

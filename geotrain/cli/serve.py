@@ -9,7 +9,6 @@ import typer
 
 from geotrain.cli._plan import PlanArgument, opened
 from geotrain.prefill.settings import LIVE
-from geotrain.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,9 +64,9 @@ def command(
         int | None,
         typer.Option(metavar="Q", min=1, help="GPUs that share a prompt; if not given, as few as memory allows."),
     ] = None,
-    guard: Annotated[str, typer.Option(metavar="TIME", help="Least time left free before training.")] = format_seconds(
-        LIVE.guard_s
-    ),
+    guard: Annotated[
+        str, typer.Option(metavar="TIME", help="Least time left free before training.")
+    ] = f"{LIVE.guard_s} s",
     chunk: Annotated[
         int, typer.Option(metavar="TOKENS", min=1, help="Longest run of tokens worked on at once.")
     ] = 2048,

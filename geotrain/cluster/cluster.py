@@ -4,7 +4,7 @@ import math
 from functools import cached_property
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from geotrain.cluster.catalog import GPUS, find_gpu
 from geotrain.cluster.gpu import Gpu
@@ -30,20 +30,10 @@ def _gpu(value: object) -> object:
 GpuType = Annotated[Gpu, BeforeValidator(_gpu, json_schema_input_type=Literal[*GPUS] | Gpu)]
 
 
-_NAME_BYTES = 32
-
-
-def _short(name: str) -> str:
-    # Processes are called by it and a number, in certificates and on the wire, where names have 40 bytes.
-    if len(name.encode()) > _NAME_BYTES:
-        raise ValueError(f"must have at most {_NAME_BYTES} bytes")
-    return name
-
-
 class Datacenter(Document):
     """Nodes of one kind in one place."""
 
-    name: Annotated[str, AfterValidator(_short)] = Field(min_length=1)
+    name: str = Field(min_length=1)
     nodes: Whole = Field(ge=0)
     gpus_per_node: Whole = Field(1, ge=1)
     gpu: GpuType
