@@ -25,5 +25,5 @@ class Settings:
     """Longest time between a request's first and last piece."""
 
 
-LIVE = Settings(guard_s=0.001, guard_quantile=0.9)
+LIVE = Settings(guard_s=0.002, guard_quantile=0.97)
 """For real processes, whose windows end less predictably than simulated ones."""
