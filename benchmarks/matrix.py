@@ -18,9 +18,9 @@ import torch
 
 from benchmarks.measurement import Measurement
 from geotrain.plan import ScheduleName, Sharing
-from tests.training.crew import Crew, crew
 from tests.training.data import dataset
 from tests.training.reference import train_plainly
+from tests.training.team import Team, team
 from tests.training.test_same_losses import RECIPE, STEPS, Learned, made, trained
 
 SCHEDULES: tuple[ScheduleName, ...] = get_args(ScheduleName)
@@ -31,7 +31,7 @@ TOLERANCE = 1e-5
 def run(schedules: Sequence[ScheduleName] = SCHEDULES) -> Iterator[Measurement]:
     """A line for each combination, then the largest differences."""
     worst: dict[str, tuple[float, str]] = {}
-    with tempfile.TemporaryDirectory() as directory, crew(STAGES[-1] * PIPELINES[-1]) as workers:
+    with tempfile.TemporaryDirectory() as directory, team(STAGES[-1] * PIPELINES[-1]) as workers:
         matrix = _Matrix(workers, Path(directory))
         for schedule in schedules:
             for stages in STAGES:
@@ -45,7 +45,7 @@ def run(schedules: Sequence[ScheduleName] = SCHEDULES) -> Iterator[Measurement]:
 
 
 class _Matrix:
-    def __init__(self, workers: Crew, directory: Path) -> None:
+    def __init__(self, workers: Team, directory: Path) -> None:
         self._workers, self._out, self._data = workers, directory / "run", dataset(directory)
         self._plain: dict[object, Learned] = {}
 

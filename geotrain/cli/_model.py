@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from geotrain.training.checkpoint import Step
+    from geotrain.training.checkpoint import SavedStep
 
 
 def model_directory(model: Path) -> Path:
@@ -46,7 +46,7 @@ def served_directory(model: Path, tokenizer: Path | None, scratch: Path) -> Path
     return directory
 
 
-def chosen_step(directory: Path, step: str) -> Step:
+def chosen_step(directory: Path, step: str) -> SavedStep:
     """The step asked for; InputError says what is missing."""
     from geotrain.errors import InputError
     from geotrain.training.checkpoint import steps
@@ -66,7 +66,7 @@ def chosen_step(directory: Path, step: str) -> Step:
     return complete[-1]
 
 
-def _lack(step: Step) -> str:
+def _lack(step: SavedStep) -> str:
     if step.problems:
         return step.problems[0]
     have = {stage.manifest.stage for stage in step.stages}

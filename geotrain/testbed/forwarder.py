@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from geotrain.testbed.blueprint import Blueprint, Node, Way
-from geotrain.testbed.packet import ROUTE, Windows, cut, is_bare_ack, is_tcp, num_segments, wire_bytes
+from geotrain.testbed.packet import ROUTE, TcpWindows, cut, is_bare_ack, is_tcp, num_segments, wire_bytes
 from geotrain.testbed.shaper import Lane, Line, Shaper
 from geotrain.testbed.tun import MOST_BYTES
 
@@ -41,7 +41,7 @@ class Forwarder:
         self.strays = 0
         self._devices = list(devices.values())
         self._shaper = Shaper()
-        self._windows = Windows()
+        self._windows = TcpWindows()
         self._lanes: dict[bytes, Lane] = {}
         self._ready = select.epoll()
         self._callbacks: dict[int, Callable[[], None]] = {}

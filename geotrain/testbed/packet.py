@@ -106,7 +106,7 @@ def window_scale(packet: bytes) -> int:
     return 0
 
 
-class Windows:
+class TcpWindows:
     """Holds the TCP windows that receivers announce below a limit, whatever buffers their programs ask for."""
 
     MOST_CONNECTIONS = 65536

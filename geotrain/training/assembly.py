@@ -18,12 +18,12 @@ from geotrain.tokens import Batches, Dataset
 from geotrain.training.compute import TorchCompute, precision_of
 from geotrain.training.control import Control
 from geotrain.training.gradients import TiedEnds
+from geotrain.training.learner import EmulatedLearner, Learner, TorchLearner, parameters_of
 from geotrain.training.leaving import Leaving
 from geotrain.training.optimizer import Optimizer
 from geotrain.training.options import Options
-from geotrain.training.post import Kind, Shared
+from geotrain.training.post import ParcelForm, Shared
 from geotrain.training.script import Script
-from geotrain.training.slot import EmulatedSlot, Slot, TorchSlot, parameters_of
 from geotrain.training.wiring import Wiring
 from geotrain.transport import Channel
 
@@ -62,7 +62,7 @@ class Assembly:
     """Of the model, counted through all chunks."""
     last: int
     groups: Groups
-    kind: Kind
+    form: ParcelForm
     batches: Batches | None
 
     @property
@@ -71,16 +71,16 @@ class Assembly:
         if self.groups.slot is None:
             return None
         across = [s for s in range(len(self.plan.stages)) if self.plan.crosses_wan(self.seat.stage, s)]
-        return Shared(self.groups.slot, self.seat.part, self.kind, across)
+        return Shared(self.groups.slot, self.seat.part, self.form, across)
 
-    def slot(self, control: Control, wiring: Wiring, leaving: Leaving) -> Slot:
+    def learner(self, control: Control, wiring: Wiring, leaving: Leaving) -> Learner:
         """Build the stages; all processes do this together."""
         if self.batches is None:
             costs = dict(enumerate(stage_costs(self.plan)))
-            return EmulatedSlot(
+            return EmulatedLearner(
                 {stage: costs[stage] for stage in self.stages},
                 last=self.last,
-                parcel_bytes=self.kind.shape[0],
+                parcel_bytes=self.form.shape[0],
                 copies=self.groups.copies,
                 device=Device(self.options.devices, self.seat.name),
             )
@@ -91,11 +91,11 @@ class Assembly:
             lambda step, microbatch: batches.batch(step, pipeline, microbatch),
             tokens_per_step=self.plan.tokens_per_step,
             device=self.device,
-            parcel=self.kind.dtype,
+            parcel=self.form.dtype,
             precision=precision_of(self.plan.job, self.device),
         )
         optimizer = Optimizer(parameters_of(parts), options.recipe, copies=self.groups.copies, sharded=options.sharded)
-        return TorchSlot(
+        return TorchLearner(
             compute,
             optimizer,
             copies=self.groups.copies,
@@ -177,10 +177,10 @@ def assemble(
     """Make the groups; all processes of the data center do this together."""
     plan = layout.plan
     if batches is None:
-        kind = Kind((int(transfer_bytes(plan.job)),), torch.uint8, torch.device("cpu"))
+        form = ParcelForm((int(transfer_bytes(plan.job)),), torch.uint8, torch.device("cpu"))
     else:
         shape = (plan.job.microbatch, plan.job.sequence, plan.job.model.hidden)
-        kind = Kind(shape, precision_of(plan.job, device), device)
+        form = ParcelForm(shape, precision_of(plan.job, device), device)
     return Assembly(
         plan=plan,
         options=options,
@@ -190,6 +190,6 @@ def assemble(
         stages=list(range(seat.stage, script.num_model_stages, script.num_stages)),
         last=script.num_model_stages - 1,
         groups=Groups.make(layout, seat, device),
-        kind=kind,
+        form=form,
         batches=batches,
     )

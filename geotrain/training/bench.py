@@ -15,8 +15,8 @@ from torch.distributed.tensor.parallel import parallelize_module
 from geotrain.model import Config, Part, tensor_parallel_plan
 from geotrain.training.compute import TorchCompute, precision_of
 from geotrain.training.gradients import local
+from geotrain.training.learner import TorchLearner, parameters_of
 from geotrain.training.optimizer import Optimizer, Recipe
-from geotrain.training.slot import TorchSlot, parameters_of
 from geotrain.workload import Job, StageProfile
 
 _WARM_UP = 2
@@ -98,7 +98,7 @@ class Bench:
         self._parameters = parameters_of(self._compute.parts)
         self._optimizer = Optimizer(self._parameters, Recipe())
         part = 0 if mesh is None else mesh.get_local_rank()
-        self._slot = TorchSlot(self._compute, self._optimizer, copies=None, ends=None, counts=True, part=part)
+        self._learner = TorchLearner(self._compute, self._optimizer, copies=None, ends=None, counts=True, part=part)
 
     def figures(self, repeat: int) -> Figures:
         """So many measurements, after a few that do not count."""
@@ -143,7 +143,7 @@ class Bench:
 
     def _update(self) -> None:
         """At a rate of 0, which takes as long as any other."""
-        self._slot.update(0.0, self._slot.squared_norm() ** 0.5)
+        self._learner.update(0.0, self._learner.squared_norm() ** 0.5)
 
     def _ends(self, part: Part) -> tuple[Tensor | None, Tensor | None]:
         return None if part.embeds else self._hidden, None if part.heads else self._hidden

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from geotrain.errors import RunError
-from geotrain.training.post import Key, Kind, Mailbox
+from geotrain.training.post import Key, Mailbox, ParcelForm
 from geotrain.transport import Channel, DeadlineError, Direction, Header, TransportError
 
 _TICK_S = 1.0
@@ -18,14 +18,14 @@ _TICK_S = 1.0
 class WanLine:
     """Over a channel: each way has its thread, so that neither waits for the other nor lets compute wait."""
 
-    def __init__(self, channel: Channel, job: str, pipeline: int, kind: Kind, mailbox: Mailbox) -> None:
+    def __init__(self, channel: Channel, job: str, pipeline: int, form: ParcelForm, mailbox: Mailbox) -> None:
         self._channel = channel
-        self._job, self._pipeline, self._kind, self._mailbox = job, pipeline, kind, mailbox
+        self._job, self._pipeline, self._form, self._mailbox = job, pipeline, form, mailbox
         self._waiting: list[tuple[Key, torch.Tensor, Any]] = []
         self._work = threading.Condition()
         self._idle = True
         self._closed = False
-        self._copies: Any = torch.cuda.Stream() if kind.device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._copies: Any = torch.cuda.Stream() if form.device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._threads = [
             threading.Thread(target=target, name=f"parcels {name} {channel.peer}", daemon=True)
             for name, target in (("from", self._receive), ("to", self._send))
@@ -103,7 +103,7 @@ class WanLine:
             while not self._closed:
                 with suppress(DeadlineError):
                     message = self._channel.receive(deadline_s=_TICK_S)
-                    self._mailbox.put(_key(message.header), self._kind.read(message.data))
+                    self._mailbox.put(_key(message.header), self._form.read(message.data))
         except Exception as error:
             if not self._closed or not isinstance(error, TransportError):
                 self._mailbox.fail(error)
@@ -116,8 +116,10 @@ def _key(header: Header) -> Key:
 class GlooLine:
     """Over torch.distributed on CPUs: a thread receives, in the order in which the far side's script sends."""
 
-    def __init__(self, rank: int, expected: Sequence[tuple[bool, int, int]], kind: Kind, mailbox: Mailbox) -> None:
-        self._rank, self._expected, self._kind, self._mailbox = rank, expected, kind, mailbox
+    def __init__(
+        self, rank: int, expected: Sequence[tuple[bool, int, int]], form: ParcelForm, mailbox: Mailbox
+    ) -> None:
+        self._rank, self._expected, self._form, self._mailbox = rank, expected, form, mailbox
         self._sent: list[tuple[dist.Work, torch.Tensor]] = []
         self._begun: list[int] = []
         self._work = threading.Condition()
@@ -159,7 +161,7 @@ class GlooLine:
                         return
                     step = self._begun.pop(0)
                 for backward, stage, microbatch in self._expected:
-                    key, place = Key(step, backward, stage, microbatch), self._kind.empty()
+                    key, place = Key(step, backward, stage, microbatch), self._form.empty()
                     dist.recv(place, self._rank, tag=_tag(key))
                     self._mailbox.put(key, place)
         except Exception as error:
@@ -173,11 +175,11 @@ class NcclLine:
         self,
         rank: int,
         expected: Sequence[tuple[bool, int, int]],
-        kind: Kind,
+        form: ParcelForm,
         mailbox: Mailbox,
         ways: tuple[dist.ProcessGroup, dist.ProcessGroup],
     ) -> None:
-        self._rank, self._expected, self._kind, self._mailbox = rank, expected, kind, mailbox
+        self._rank, self._expected, self._form, self._mailbox = rank, expected, form, mailbox
         self._out, self._in = ways
         self._sent: list[tuple[dist.Work, torch.Tensor]] = []
 
@@ -185,7 +187,7 @@ class NcclLine:
         """Post all receives of the step: the group's own stream waits for each, compute for none of them yet."""
         self.finish(deadline_s=0.0)
         for backward, stage, microbatch in self._expected:
-            place = self._kind.empty()
+            place = self._form.empty()
             work = dist.irecv(place, self._rank, group=self._in)
             assert work is not None
             self._mailbox.put(Key(step, backward, stage, microbatch), place, landed=work.wait)

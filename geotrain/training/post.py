@@ -28,7 +28,7 @@ class Key(NamedTuple):
         return f"the {what} of microbatch {self.microbatch} from stage {self.stage} in step {self.step}"
 
 
-class Kind(NamedTuple):
+class ParcelForm(NamedTuple):
     """What all parcels look like."""
 
     shape: tuple[int, ...]
@@ -195,8 +195,8 @@ class Routes:
 class Shared:
     """A slot of several GPUs: over the WAN a parcel goes once, to the first of them, and from there to the others."""
 
-    def __init__(self, group: dist.ProcessGroup, part: int, kind: Kind, over_wan: Collection[int]) -> None:
-        self._group, self._part, self._kind, self._over_wan = group, part, kind, over_wan
+    def __init__(self, group: dist.ProcessGroup, part: int, form: ParcelForm, over_wan: Collection[int]) -> None:
+        self._group, self._part, self._form, self._over_wan = group, part, form, over_wan
 
     def comes_to_first(self, source: int) -> bool:
         """Whether parcels of that slot come to the first GPU only."""
@@ -204,6 +204,6 @@ class Shared:
 
     def receive(self, take: Callable[[], torch.Tensor]) -> torch.Tensor:
         """All GPUs of the slot do this together."""
-        parcel = take() if self._part == 0 else self._kind.empty()
+        parcel = take() if self._part == 0 else self._form.empty()
         dist.broadcast(parcel, group_src=0, group=self._group)
         return parcel

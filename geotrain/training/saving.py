@@ -16,17 +16,17 @@ from geotrain.tokens.manifest import TOKENIZER
 from geotrain.training import checkpoint
 from geotrain.training.checkpoint import Position, Saver, StepId
 from geotrain.training.control import Control
+from geotrain.training.learner import Learner
 from geotrain.training.options import Options
-from geotrain.training.slot import Slot
 
 
 class Saving:
     """One process's part in checkpoints; all processes call the same methods in the same order."""
 
     def __init__(
-        self, plan: Plan, options: Options, layout: Layout, seat: Seat, slot: Slot, data: str, control: Control
+        self, plan: Plan, options: Options, layout: Layout, seat: Seat, learner: Learner, data: str, control: Control
     ) -> None:
-        self._plan, self._options, self._seat, self._slot, self._data = plan, options, seat, slot, data
+        self._plan, self._options, self._seat, self._learner, self._data = plan, options, seat, learner, data
         self._leads = seat == layout.seats[0]
         self._control = control
         self._directory = _directory(options)
@@ -46,7 +46,7 @@ class Saving:
     def resume(self) -> int:
         """Load the newest checkpoint that all processes have; the step to begin with."""
         check(self._plan, self._options, self._data)
-        state = self._slot.state()
+        state = self._learner.state()
         found = {
             step.id: step
             for step in checkpoint.available(self._directory, state, model=self._config, report=self._warn)
@@ -85,7 +85,7 @@ class Saving:
         position = Position(
             step=steps, samples=_samples(self._plan, steps), tokens=steps * self._plan.tokens_per_step, data=self._data
         )
-        self._saver.save(self._slot.state(), position, complete=[step.step for step in shared])
+        self._saver.save(self._learner.state(), position, complete=[step.step for step in shared])
 
     def finish(self) -> None:
         """Save the last step, and write the model where all of its stages are in reach."""

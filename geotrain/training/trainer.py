@@ -128,17 +128,17 @@ class _Run:
             script=self.script,
             identity=self.identity,
             host=options.host,
-            kind=self.assembly.kind,
+            form=self.assembly.form,
             mailbox=self.mailbox,
             peer_timeout_s=options.peer_timeout_s,
             deadline_s=options.deadline_s,
         )
         self.wires: Wires = wiring.open(self.control)
         leaving.then(self.wires.close)
-        self.slot = self.assembly.slot(self.control, wiring, leaving)
+        self.learner = self.assembly.learner(self.control, wiring, leaving)
         self.saving: Saving | NoSaving = NoSaving()
         if batches is not None:
-            self.saving = Saving(plan, options, layout, seat, self.slot, batches.fingerprint, self.control)
+            self.saving = Saving(plan, options, layout, seat, self.learner, batches.fingerprint, self.control)
 
     def _agree(self, mine: Terms) -> None:
         """All processes must be about to do the same."""
@@ -165,7 +165,7 @@ class _Run:
         executor = Executor(
             cues,
             num_stages=self.script.num_model_stages,
-            compute=self.slot.compute,
+            compute=self.learner.compute,
             post=routes,
             log=self.recorder,
             idling=idling,
@@ -187,15 +187,15 @@ class _Run:
     ) -> None:
         recipe, clips = self.options.recipe, self.options.compute == "torch" and self.options.recipe.clip > 0
         begin_s = time.monotonic()
-        self.slot.begin(step)
+        self.learner.begin(step)
         routes.begin(step)
         busy_s = executor.step(step)
         reduce_start_s = time.monotonic()
-        self.slot.reduce()
+        self.learner.reduce()
 
         def tell(until: int, *, updated: bool) -> float:
             """Until all have told, or until later, there is nothing to do."""
-            loss, norm2, wan_bytes = self.slot.loss(), self.slot.squared_norm(), self.wiring.bytes_sent
+            loss, norm2, wan_bytes = self.learner.loss(), self.learner.squared_norm(), self.wiring.bytes_sent
             idling.wait(until)
             return telling.tell(
                 step,
@@ -211,7 +211,7 @@ class _Run:
         update_start_s = time.monotonic()
         if clips:
             idling.reach(idling.told, update_start_s)
-        self.slot.update(recipe.rate_at(step, self.options.steps), norm)
+        self.learner.update(recipe.rate_at(step, self.options.steps), norm)
         update_end_s = time.monotonic()
         telling.over(update_end_s + self.offset_s)
         self.recorder.step(

@@ -8,14 +8,14 @@ from typing import TypeVar
 
 import torch.distributed as dist
 
-from geotrain.action import Kind as ActionKind
+from geotrain.action import Kind
 from geotrain.cluster import Link
 from geotrain.layout import Layout, Seat
 from geotrain.network import connections_for, pair_rate
 from geotrain.training.control import Control
 from geotrain.training.leaving import Leaving
 from geotrain.training.lines import GlooLine, NcclLine, WanLine
-from geotrain.training.post import Kind, Line, Mailbox
+from geotrain.training.post import Line, Mailbox, ParcelForm
 from geotrain.training.script import Script
 from geotrain.transport import Channel, Identity, Listener, Settings
 from geotrain.transport.pool import Endpoint, Pooling, join
@@ -61,7 +61,7 @@ class Wiring:
     script: Script
     identity: Identity
     host: str
-    kind: Kind
+    form: ParcelForm
     mailbox: Mailbox
     peer_timeout_s: float
     deadline_s: float
@@ -82,18 +82,18 @@ class Wiring:
         addresses = {other.name: said for other, said in zip(self.layout.seats, told, strict=True)}
         channels = self._join(listeners, addresses)
         self.channels.extend(channels.values())
-        ways = self._nccl_ways() if self.kind.device.type == "cuda" else {}
+        ways = self._nccl_ways() if self.form.device.type == "cuda" else {}
         lines: dict[int, Line] = {}
         for slot in self.neighbours:
             if slot in channels:
-                lines[slot] = WanLine(channels[slot], self.identity.job, seat.pipeline, self.kind, self.mailbox)
+                lines[slot] = WanLine(channels[slot], self.identity.job, seat.pipeline, self.form, self.mailbox)
             elif slot not in across:
                 rank = self.layout.at(seat.pipeline, slot)[seat.part].rank
                 expected = self._sent_from(slot)
                 lines[slot] = (
-                    NcclLine(rank, expected, self.kind, self.mailbox, ways[rank])
+                    NcclLine(rank, expected, self.form, self.mailbox, ways[rank])
                     if rank in ways
-                    else GlooLine(rank, expected, self.kind, self.mailbox)
+                    else GlooLine(rank, expected, self.form, self.mailbox)
                 )
         return Wires(lines=lines, channels=channels, listeners=list(listeners.values()))
 
@@ -139,9 +139,9 @@ class Wiring:
         sent = []
         for cue in script.cues(self._place, slot):
             stage, kind, microbatch = cue.action
-            if kind is ActionKind.F and stage + 1 < script.num_model_stages and (stage + 1) % slots == self.seat.stage:
+            if kind is Kind.F and stage + 1 < script.num_model_stages and (stage + 1) % slots == self.seat.stage:
                 sent.append((False, stage, microbatch))
-            elif kind in (ActionKind.B, ActionKind.I) and stage > 0 and (stage - 1) % slots == self.seat.stage:
+            elif kind in (Kind.B, Kind.I) and stage > 0 and (stage - 1) % slots == self.seat.stage:
                 sent.append((True, stage, microbatch))
         return sent
 
@@ -164,7 +164,7 @@ class Wiring:
 
     def _roomy(self, settings: _Sized) -> _Sized:
         """Taking the plan's parcels, several at a time."""
-        size_bytes = self.kind.size_bytes
+        size_bytes = self.form.size_bytes
         return replace(
             settings,
             max_buffer_bytes=max(settings.max_buffer_bytes, size_bytes),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geotrain.testbed.packet import PREFIX, VIRTIO, Windows, cut, is_bare_ack, num_segments, window_scale, wire_bytes
+from geotrain.testbed.packet import PREFIX, VIRTIO, TcpWindows, cut, is_bare_ack, num_segments, window_scale, wire_bytes
 
 SOURCE, TARGET = bytes([10, 1, 0, 1]), bytes([10, 2, 0, 1])
 ACK, SYN, FIN, PSH = 0x10, 2, 1, 8
@@ -71,7 +71,7 @@ def test_cut_parts_join_to_the_whole(size: int, segment: int, data: st.DataObjec
 
 @pytest.mark.parametrize("partial", [True, False], ids=["partial", "complete"])
 def test_a_window_is_held_below_the_limit_and_the_checksum_stays_right(partial: bool):
-    windows = Windows()
+    windows = TcpWindows()
     scale = b"\x01\x03\x03\x07"
     assert windows.limited(tcp(flags=SYN, window=60000, options=scale), 100_000) == tcp(
         flags=SYN, window=60000, options=scale

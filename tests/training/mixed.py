@@ -9,7 +9,7 @@ import sys
 import torch
 
 from geotrain.training.compute import TorchCompute
-from geotrain.training.slot import parameters_of
+from geotrain.training.learner import parameters_of
 from tests.model.tiny import config, filled, tokens
 
 

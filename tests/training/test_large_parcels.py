@@ -15,14 +15,14 @@ from geotrain.training.options import Options
 from geotrain.training.preflight import check
 from geotrain.transport import Settings
 from geotrain.transport.memory import memory_pair
-from tests.training.crew import Crew, crew
 from tests.training.plans import plan
+from tests.training.team import Team, team
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Crew]:
+def workers() -> Iterator[Team]:
     """Enough for two stages and two pipelines."""
-    with crew(4) as made:
+    with team(4) as made:
         yield made
 
 
@@ -34,7 +34,7 @@ def sending(parcel: str, pipelines: int = 1) -> Plan:
 
 
 @pytest.mark.parametrize("pipelines", [pytest.param(1, id="channel"), pytest.param(2, id="pool")])
-def test_parcels_above_256_mib_are_sent(workers: Crew, tmp_path: Path, pipelines: int):
+def test_parcels_above_256_mib_are_sent(workers: Team, tmp_path: Path, pipelines: int):
     options = Options(dc="", out=tmp_path, compute="emulated", steps=1)
     reports = workers.train(sending("280 MB", pipelines), options)
     assert [report["step"] for report in reports] == [0]

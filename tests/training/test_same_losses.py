@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from geotrain.plan import Plan, ScheduleName
 from geotrain.training.optimizer import Recipe
 from geotrain.training.options import Options
-from tests.training.crew import Crew, crew
 from tests.training.data import VOCAB, dataset
 from tests.training.plans import MODEL, plan
 from tests.training.reference import train_plainly
+from tests.training.team import Team, team
 
 STEPS = 20
 BATCH = 12
@@ -32,9 +32,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Crew]:
+def workers() -> Iterator[Team]:
     """Enough for four stages and three pipelines."""
-    with crew(12) as made:
+    with team(12) as made:
         yield made
 
 
@@ -75,7 +75,7 @@ def made(
     )
 
 
-def trained(workers: Crew, plan: Plan, data: Path, out: Path, **options: Any) -> Learned:
+def trained(workers: Team, plan: Plan, data: Path, out: Path, **options: Any) -> Learned:
     """By a run."""
     shutil.rmtree(out, ignore_errors=True)
     reports = workers.train(plan, Options(dc="", out=out, data=data, steps=STEPS, recipe=RECIPE, **options))
@@ -107,7 +107,7 @@ CUTS: list[tuple[ScheduleName, int, int]] = [
 
 @pytest.mark.parametrize(("schedule", "stages", "pipelines"), CUTS)
 def test_every_schedule_and_cut_learns_what_one_process_learns(
-    workers: Crew,
+    workers: Team,
     data: Path,
     plainly: Callable[[Plan], Learned],
     tmp_path: Path,
@@ -122,7 +122,7 @@ def test_every_schedule_and_cut_learns_what_one_process_learns(
 
 
 @pytest.mark.parametrize("schedule", ["atlas"])
-def test_pooled_and_unpooled_are_bit_identical(workers: Crew, data: Path, tmp_path: Path, schedule: ScheduleName):
+def test_pooled_and_unpooled_are_bit_identical(workers: Team, data: Path, tmp_path: Path, schedule: ScheduleName):
     ways = [
         trained(workers, made(3, 3, schedule, wan={"sharing": sharing}), data, tmp_path / sharing)
         for sharing in ("spatial", "temporal")
@@ -132,13 +132,13 @@ def test_pooled_and_unpooled_are_bit_identical(workers: Crew, data: Path, tmp_pa
         assert torch.equal(tensor, ways[1][1][name]), name
 
 
-def test_tensor_parallel_slots_learn_the_same(workers: Crew, data: Path, tmp_path: Path):
+def test_tensor_parallel_slots_learn_the_same(workers: Team, data: Path, tmp_path: Path):
     decided = made(2, 1, "1f1b", microbatch=3, tensor_parallel=2, gpus_per_node=4)
     plain = train_plainly(decided, data, steps=STEPS, recipe=RECIPE, seed=0)
     same(trained(workers, decided, data, tmp_path / "run"), plain)
 
 
-def test_a_run_goes_on_with_another_layout(workers: Crew, data: Path, tmp_path: Path):
+def test_a_run_goes_on_with_another_layout(workers: Team, data: Path, tmp_path: Path):
     # Within the warm-up the learning rate does not depend on how many steps there are in all.
     recipe = Recipe(learning_rate=3e-3, warmup_steps=STEPS, clip=0.5)
     before, after = made(2, 1, "1f1b", tied=True), made(3, 2, "zero-bubble", tied=True)

@@ -9,14 +9,14 @@ from geotrain.training.checkpoint.export import OPTIMIZER, export
 from geotrain.training.checkpoint.loading import available, is_good, load
 from geotrain.training.checkpoint.manifest import DamagedError, Position
 from geotrain.training.checkpoint.saver import Saver
-from geotrain.training.checkpoint.steps import Step, StepId, prune, steps
+from geotrain.training.checkpoint.steps import SavedStep, StepId, prune, steps
 
 __all__ = [
     "OPTIMIZER",
     "DamagedError",
     "Position",
+    "SavedStep",
     "Saver",
-    "Step",
     "StepId",
     "agree",
     "available",

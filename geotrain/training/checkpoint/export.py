@@ -9,7 +9,7 @@ from torch import Tensor
 from geotrain.errors import InputError
 from geotrain.model import weights
 from geotrain.training.checkpoint.loading import load
-from geotrain.training.checkpoint.steps import Step, steps
+from geotrain.training.checkpoint.steps import SavedStep, steps
 
 OPTIMIZER = "optimizer."
 """The names of tensors that are not the model's begin with it."""
@@ -27,7 +27,7 @@ def export(directory: Path, step: int, out: Path) -> None:
     weights.save(out, manifest.model, _tensors(chosen), dtype=getattr(torch, dtype))
 
 
-def _tensors(step: Step) -> Iterator[tuple[str, Tensor]]:
+def _tensors(step: SavedStep) -> Iterator[tuple[str, Tensor]]:
     seen: set[str] = set()
     for stage in step.stages:
         state = {

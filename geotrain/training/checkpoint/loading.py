@@ -10,14 +10,14 @@ from geotrain.errors import InputError
 from geotrain.model import Config
 from geotrain.training.checkpoint import torch_files
 from geotrain.training.checkpoint.manifest import DamagedError, Position
-from geotrain.training.checkpoint.steps import Stage, Step, steps
+from geotrain.training.checkpoint.steps import SavedStage, SavedStep, steps
 from geotrain.training.checkpoint.writing import fingerprint
 
 _FREE = {"max_position_embeddings", "initializer_range", "bos_token_id", "eos_token_id"}
 """What may be another in a resumed run: the weights mean the same."""
 
 
-def load(step: Step, state: Mapping[str, Tensor], *, model: Config) -> Position:
+def load(step: SavedStep, state: Mapping[str, Tensor], *, model: Config) -> Position:
     """Fill the tensors in place from whichever stages have them; nothing is touched before all is checked."""
     check(step, state, model=model)
     with torch.no_grad():
@@ -26,7 +26,9 @@ def load(step: Step, state: Mapping[str, Tensor], *, model: Config) -> Position:
     return step.stages[0].manifest.position
 
 
-def available(directory: Path, names: Iterable[str], *, model: Config, report: Callable[[str], None]) -> list[Step]:
+def available(
+    directory: Path, names: Iterable[str], *, model: Config, report: Callable[[str], None]
+) -> list[SavedStep]:
     """Steps whose stages here have the tensors, oldest first; `report` hears of stages that cannot be read.
 
     InputError if there is a checkpoint of another model.
@@ -39,7 +41,7 @@ def available(directory: Path, names: Iterable[str], *, model: Config, report: C
     return [step for step in found if step.holds(wanted)]
 
 
-def is_good(step: Step, state: Mapping[str, Tensor], *, model: Config, report: Callable[[str], None]) -> bool:
+def is_good(step: SavedStep, state: Mapping[str, Tensor], *, model: Config, report: Callable[[str], None]) -> bool:
     """Whether `load` can load it; if it is damaged, `report` hears where."""
     try:
         check(step, state, model=model)
@@ -49,7 +51,7 @@ def is_good(step: Step, state: Mapping[str, Tensor], *, model: Config, report: C
     return True
 
 
-def check(step: Step, state: Mapping[str, Tensor], *, model: Config) -> None:
+def check(step: SavedStep, state: Mapping[str, Tensor], *, model: Config) -> None:
     """InputError if it is a checkpoint of another model, DamagedError if something is missing or damaged.
 
     Files are read once: a stage found good is not read again.
@@ -66,7 +68,7 @@ def check(step: Step, state: Mapping[str, Tensor], *, model: Config) -> None:
         _verify(stage)
 
 
-def _check_model(step: Step, model: Config) -> None:
+def _check_model(step: SavedStep, model: Config) -> None:
     for stage in step.stages:
         there, here = (config.model_dump(exclude=_FREE) for config in (stage.manifest.model, model))
         if other := [field for field in here if there[field] != here[field]]:
@@ -77,7 +79,7 @@ def _check_model(step: Step, model: Config) -> None:
             )
 
 
-def _homes(step: Step, names: Iterable[str]) -> list[tuple[Stage, list[str]]]:
+def _homes(step: SavedStep, names: Iterable[str]) -> list[tuple[SavedStage, list[str]]]:
     """The stages to read and what from each: a tensor that several have is the first one's."""
     left = list(names)
     homes = []
@@ -89,7 +91,7 @@ def _homes(step: Step, names: Iterable[str]) -> list[tuple[Stage, list[str]]]:
     return homes
 
 
-def _verify(stage: Stage) -> None:
+def _verify(stage: SavedStage) -> None:
     if stage.verified:
         return
     for name, written in stage.manifest.files.items():

@@ -16,7 +16,7 @@ from geotrain.model import Config
 from geotrain.training.checkpoint import torch_files
 from geotrain.training.checkpoint.manifest import Manifest, Position
 from geotrain.training.checkpoint.steps import StepId, prune, stage_path, sweep
-from geotrain.training.checkpoint.writing import Crew, write
+from geotrain.training.checkpoint.writing import Writers, write
 
 
 class Saver:
@@ -46,13 +46,13 @@ class Saver:
         self._draft = Manifest(
             stage=stage, num_stages=num_stages, attempt=attempt, position=Position(step=0), model=model
         )
-        self._crew = Crew(group)
+        self._writers = Writers(group)
         # Pinned and kept where there is a GPU; without one, memory cannot be pinned.
         self._stager = BlockingAsyncStager(cache_staged_state_dict=torch.cuda.is_available())
         self._thread: Thread | None = None
         self._problem: str | None = None
-        self._token = self._crew.gather(uuid.uuid4().hex[:8])[0]
-        if self._crew.leads:
+        self._token = self._writers.gather(uuid.uuid4().hex[:8])[0]
+        if self._writers.leads:
             sweep(directory, stage)
         torch_files.quiet()
 
@@ -93,9 +93,9 @@ class Saver:
         step = draft.position.step
         target = stage_path(self._directory, step, draft.stage)
         try:
-            write(state, draft, target, token=self._token, crew=self._crew)
+            write(state, draft, target, token=self._token, writers=self._writers)
             self.saved.append(StepId(step, draft.attempt))
-            if self._crew.leads:
+            if self._writers.leads:
                 prune(self._directory, complete=complete, keep=max(1, self._keep - 1))
         except Exception as error:
             self._problem = f"{target}: the checkpoint was not written: {torch_files.why(error)}"

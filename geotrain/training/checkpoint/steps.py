@@ -24,7 +24,7 @@ class StepId(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Stage:
+class SavedStage:
     """A complete stage."""
 
     path: Path
@@ -34,12 +34,12 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class SavedStep:
     """What is here of a step and an attempt."""
 
     path: Path
     id: StepId
-    stages: list[Stage]
+    stages: list[SavedStage]
     problems: list[str]
     """Of stages that are left out."""
 
@@ -65,7 +65,7 @@ def temporary_path(target: Path, token: str) -> Path:
     return target.with_name(f"{target.name}.tmp-{token}")
 
 
-def steps(directory: Path) -> list[Step]:
+def steps(directory: Path) -> list[SavedStep]:
     """The steps that are here, in whole or in part, oldest first."""
     return [step for number, path in _numbered(directory, _STEP) for step in _attempts(path, number)]
 
@@ -108,8 +108,8 @@ def _numbered(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path
     return sorted((int(match[1]), path) for match, path in found if match)
 
 
-def _attempts(path: Path, number: int) -> list[Step]:
-    found: dict[str, list[Stage]] = {}
+def _attempts(path: Path, number: int) -> list[SavedStep]:
+    found: dict[str, list[SavedStage]] = {}
     problems = []
     for _, place in _numbered(path, _STAGE):
         try:
@@ -121,14 +121,14 @@ def _attempts(path: Path, number: int) -> list[Step]:
     if problems and not found:
         found[""] = []
     return [
-        Step(path=path, id=StepId(number, attempt), stages=found[attempt], problems=problems)
+        SavedStep(path=path, id=StepId(number, attempt), stages=found[attempt], problems=problems)
         for attempt in sorted(found)
     ]
 
 
-def _stage(path: Path) -> Stage:
+def _stage(path: Path) -> SavedStage:
     manifest = Manifest.load(path / FILE)
     step, stage = manifest.position.step, manifest.stage
     if stage_path(path.parent.parent, step, stage) != path:
         raise DamagedError(f"{path}: holds stage {stage} of step {step}")
-    return Stage(path=path, manifest=manifest)
+    return SavedStage(path=path, manifest=manifest)

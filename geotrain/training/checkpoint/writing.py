@@ -23,7 +23,7 @@ _BLOCK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
-class Crew:
+class Writers:
     """The ranks that write a stage together; without a group it is one process."""
 
     group: ProcessGroup | None
@@ -56,19 +56,19 @@ class Crew:
         return [made for made, _ in everyone]
 
 
-def write(state: Mapping[str, Tensor], draft: Manifest, target: Path, *, token: str, crew: Crew) -> None:
+def write(state: Mapping[str, Tensor], draft: Manifest, target: Path, *, token: str, writers: Writers) -> None:
     """Write the stage, or raise RunError on all ranks and leave nothing."""
     temporary = temporary_path(target, token)
     try:
-        tensors = torch_files.save(state, temporary, crew.group)
-        files = crew.together(
-            lambda: {path.name: fingerprint(path).dump() for path in torch_files.files_of(temporary, crew.rank)}
+        tensors = torch_files.save(state, temporary, writers.group)
+        files = writers.together(
+            lambda: {path.name: fingerprint(path).dump() for path in torch_files.files_of(temporary, writers.rank)}
         )
         records = {name: FileRecord(**file) for part in files for name, file in part.items()}
         manifest = draft.model_copy(update={"tensors": tensors, "files": records})
-        crew.together(lambda: _finish(manifest, temporary, target) if crew.leads else None)
+        writers.together(lambda: _finish(manifest, temporary, target) if writers.leads else None)
     finally:
-        if crew.leads:
+        if writers.leads:
             remove_temporary(temporary)
 
 

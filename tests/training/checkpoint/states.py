@@ -10,7 +10,7 @@ from torch import Tensor
 
 from geotrain.model import Config, Part
 from geotrain.training.checkpoint import Position, Saver, available, is_good, load, steps
-from geotrain.training.checkpoint.steps import Step
+from geotrain.training.checkpoint.steps import SavedStep
 
 torch.set_num_threads(1)
 
@@ -79,7 +79,7 @@ def load_step(directory: Path, step: int, state: dict[str, Tensor]) -> Position:
     return load(found, state, model=MODEL)
 
 
-def newest_good(directory: Path, state: dict[str, Tensor], *, report: Callable[[str], None]) -> Step | None:
+def newest_good(directory: Path, state: dict[str, Tensor], *, report: Callable[[str], None]) -> SavedStep | None:
     """What a process alone would resume from."""
     found = reversed(available(directory, state, model=MODEL, report=report))
     return next((step for step in found if is_good(step, state, model=MODEL, report=report)), None)

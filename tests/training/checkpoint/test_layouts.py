@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from geotrain.errors import RunError
-from geotrain.training.checkpoint.writing import Crew
+from geotrain.training.checkpoint.writing import Writers
 from tests.training.checkpoint.processes import in_world
 from tests.training.checkpoint.states import (
     cut,
@@ -123,7 +123,7 @@ def test_a_rank_that_dies_while_it_writes_fails_the_save_of_the_others(tmp_path)
 
 def gather_plainly(rank: int) -> list[object]:
     """What cannot be pickled into code: tuples come back as JSON's lists."""
-    return Crew(dist.new_group(backend="gloo")).gather((rank, "x" * rank))
+    return Writers(dist.new_group(backend="gloo")).gather((rank, "x" * rank))
 
 
 def test_ranks_tell_each_other_json_and_no_pickles(tmp_path):

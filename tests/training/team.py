@@ -24,7 +24,7 @@ from tests.training.forked import CONTEXT
 _DEADLINE_S = 110.0
 
 
-class Crew:
+class Team:
     """As many processes as the largest plan needs."""
 
     def __init__(self, size: int) -> None:
@@ -83,9 +83,9 @@ class Crew:
 
 
 @contextmanager
-def crew(size: int) -> Iterator[Crew]:
-    """A crew; ended with the block."""
-    made = Crew(size)
+def team(size: int) -> Iterator[Team]:
+    """A team; ended with the block."""
+    made = Team(size)
     try:
         yield made
     finally:

@@ -17,8 +17,8 @@ from geotrain.training.gradients import TiedEnds, all_reduce, squared_norm
 from geotrain.training.optimizer import Optimizer
 
 
-class Slot(Protocol):
-    """One side of a step besides its actions."""
+class Learner(Protocol):
+    """What a process does in a step besides its actions."""
 
     @property
     def compute(self) -> Compute[Tensor]:
@@ -31,7 +31,7 @@ class Slot(Protocol):
         """After the last action: sum gradients over the copies of the stages."""
 
     def loss(self) -> float:
-        """This slot's share of the step's mean loss."""
+        """This process's share of the step's mean loss."""
 
     def squared_norm(self) -> float:
         """This process's share of the gradients' squared norm, all pipelines' copies counted once."""
@@ -43,7 +43,7 @@ class Slot(Protocol):
         """What a checkpoint keeps, by names that no layout changes."""
 
 
-class TorchSlot:
+class TorchLearner:
     """Real stages."""
 
     def __init__(
@@ -101,7 +101,7 @@ def parameters_of(parts: Mapping[int, Part]) -> dict[str, Tensor]:
     return {stored_name(config, name): parameter for config, name, parameter in named}
 
 
-class EmulatedSlot:
+class EmulatedLearner:
     """Stages that only take their time; gradients are bytes, and there is nothing to keep."""
 
     def __init__(
