@@ -21,11 +21,11 @@ from benchmarks.measurement import Measurement
 from geotrain import simulation
 from geotrain.action import Kind
 from geotrain.errors import RunError
-from geotrain.layout import Layout
 from geotrain.model import Config
 from geotrain.model.llama import Part, loss
 from geotrain.plan import Plan
 from geotrain.reproduction.testbed import step_times_s
+from geotrain.seating import Seating
 from geotrain.testbed import Testbed
 from geotrain.training.compute import TorchCompute
 from geotrain.training.executor import Executor
@@ -87,7 +87,7 @@ def _plan(schedule: str, connections: int | str, sharing: str) -> Plan:
 
 def _runs() -> Iterator[Measurement]:
     slow: dict[str, float] = {}
-    with needed_testbed(Layout(_plan("gpipe", 1, "spatial"))) as bed:
+    with needed_testbed(Seating(_plan("gpipe", 1, "spatial"))) as bed:
         for schedule in ONE:
             plan = _plan(schedule, 1, "spatial")
             slow[schedule] = _measured_s(plan, bed, steps=2)
@@ -157,7 +157,7 @@ def overhead() -> Iterator[Measurement]:
         "schedule": "1f1b",
     }
     plan = Plan.parse(content, source=Path("plan.yaml"))
-    script, seat = Script.of(plan), Layout(plan).seats[0]
+    script, seat = Script.of(plan), Seating(plan).seats[0]
     compute = TorchCompute(
         {0: part},
         batch,

@@ -31,13 +31,13 @@ def possible_plan(path: Path) -> tuple[Plan, str]:
     from geotrain.cli._example import LIVE
     from geotrain.errors import GeotrainError
     from geotrain.files import read_text, write_text
-    from geotrain.layout import Layout
     from geotrain.plan import Plan
+    from geotrain.seating import Seating
     from geotrain.training.launch import needed_testbed
 
     plan = Plan.load(LIVE)
     write_text(path, read_text(LIVE))
-    with suppress(GeotrainError), needed_testbed(Layout(plan)):
+    with suppress(GeotrainError), needed_testbed(Seating(plan)):
         return plan, "testbed"
     content = yaml.safe_load(read_text(LIVE))
     content["cluster"]["wan"] = {"default": {"rtt": "0.1 ms", "pair_cap": "4 Gbit/s"}}

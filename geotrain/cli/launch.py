@@ -73,8 +73,8 @@ def command(
         geotrain launch plan.yaml --on slurm --data /scratch/data --out run --control east-node1:29400 --dry-run
     """
     from geotrain.errors import InputError
-    from geotrain.layout import Layout
     from geotrain.plan import Plan
+    from geotrain.seating import Seating
     from geotrain.training.launch import Launch
     from geotrain.training.launch.launch import check_out
 
@@ -85,7 +85,7 @@ def command(
     check_out(out, resume=resume)
     launch = Launch(
         plan_file=plan,
-        layout=Layout(Plan.load(plan)),
+        seating=Seating(Plan.load(plan)),
         out=out,
         data=data,
         insecure=insecure,
@@ -135,8 +135,8 @@ def _write(
 def _planned(launch: Launch, on: str) -> list[Process]:
     from geotrain.training.launch import Loopback, Namespaces, needed_testbed, processes
 
-    layout = launch.layout
-    ground: Ground = Loopback(layout) if on == "local" else Namespaces(layout, needed_testbed(layout))
+    seating = launch.seating
+    ground: Ground = Loopback(seating) if on == "local" else Namespaces(seating, needed_testbed(seating))
     return list(processes(launch, ground))
 
 
@@ -166,9 +166,9 @@ def _run(launch: Launch, on: str, *, json: bool) -> None:
         launch.check()
         ground: Ground
         if on == "local":
-            ground = Loopback(launch.layout)
+            ground = Loopback(launch.seating)
         else:
-            ground = Namespaces(launch.layout, stack.enter_context(needed_testbed(launch.layout)))
+            ground = Namespaces(launch.seating, stack.enter_context(needed_testbed(launch.seating)))
         run = stack.enter_context(Run(launch, ground))
         try:
             run.wait(tell=lambda text: typer.echo(text, nl=False, err=True))

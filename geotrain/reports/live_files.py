@@ -8,8 +8,8 @@ import numpy as np
 from geotrain.action import Kind
 from geotrain.errors import RunError
 from geotrain.files import read_text
-from geotrain.layout import Layout
 from geotrain.plan import Plan
+from geotrain.seating import Seating
 from geotrain.simulation.prefill.outcome import Spans, TrainingSpans
 from geotrain.timeline import Floats
 from geotrain.training.spans import Spans as Recorded
@@ -21,7 +21,7 @@ def trained(plan: Plan, run: Path, *, zero_s: float, skip: int) -> tuple[Trainin
 
     All processes have the machine's clock, so that none needs to be shifted.
     """
-    recorded = [Recorded.load(spans_path(run, seat)).steps for seat in Layout(plan).seats]
+    recorded = [Recorded.load(spans_path(run, seat)).steps for seat in Seating(plan).seats]
     steps = sorted(set.intersection(*map(set, recorded)))[skip:]
     if not steps:
         raise RunError(f"{run}: no more than {skip} steps were recorded")
@@ -51,7 +51,7 @@ def _training(rows: list[tuple[int, StepSpans]], zero_s: float) -> TrainingSpans
 
 def prefilled(plan: Plan, journal: Path, *, zero_s: float) -> tuple[Spans, int]:
     """What a service's journal says that the slots prefilled, and how often training had to wait for it."""
-    slots = {seat.name: number for number, seat in enumerate(Layout(plan).seats)}
+    slots = {seat.name: number for number, seat in enumerate(Seating(plan).seats)}
     lines = [json.loads(line) for line in read_text(journal).splitlines()]
     overruns = {line["slot"]: line["overruns"] for line in lines if line["what"] == "windows"}
     pieces = sorted(

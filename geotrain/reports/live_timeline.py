@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from geotrain.action import Kind
-from geotrain.layout import Layout
 from geotrain.reports.html_sections import legend
 from geotrain.reports.live import Live
 from geotrain.reports.words import KIND_WORDS
+from geotrain.seating import Seating
 from geotrain.timeline import Floats, Ints
 from geotrain.units import format_seconds
 
@@ -42,7 +42,7 @@ def live_timeline(live: Live) -> str:
 
 def _picture(live: Live, edges_s: Floats) -> str:
     spans = list(_spans(live, edges_s))
-    names = [seat.name for seat in Layout(live.plan).seats]
+    names = [seat.name for seat in Seating(live.plan).seats]
     height = len(names) * (_ROW + _GAP) + _FOOT
     tracks = [
         f'<rect class="track" x="{_LEFT}" y="{_top(slot)}" width="{_WIDTH - _LEFT}" height="{_ROW}"/>'

@@ -16,10 +16,10 @@ import yaml
 from geotrain import simulation
 from geotrain.cluster import Cluster
 from geotrain.errors import RunError
-from geotrain.layout import Layout
 from geotrain.plan import Plan, ScheduleName
 from geotrain.reproduction.finding import Finding, Source, Value, command, file_of, measured, name_of
 from geotrain.reproduction.settings import CONNECTIONS, SOURCE, way
+from geotrain.seating import Seating
 from geotrain.testbed import Testbed
 from geotrain.training.launch import Launch, Namespaces, Run, needed_testbed
 from geotrain.training.measured import gather
@@ -121,7 +121,7 @@ def steps(
     """
     for rtt_ms in rtts_ms:
         plans = {name: scaled_plan(name, rtt_ms, microbatches=microbatches, forward_s=forward_s) for name in schedules}
-        with needed_testbed(Layout(plans[schedules[0]])) as bed:
+        with needed_testbed(Seating(plans[schedules[0]])) as bed:
             for name, plan in plans.items():
                 predicted_s = simulation.rehearse(*simulation.run(plan))[1].step_time_s
                 times_s = step_times_s(plan, bed, steps=repetitions + 1)
@@ -145,15 +145,15 @@ def step_times_s(plan: Plan, bed: Testbed, *, steps: int) -> list[float]:
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "plan.yaml"
         file.write_text(yaml.safe_dump(plan.dump()))
-        layout = Layout(plan)
+        seating = Seating(plan)
         launch = Launch(
             plan_file=file,
-            layout=layout,
+            seating=seating,
             out=Path(directory) / "run",
             max_restarts=0,
             options=("--compute", "emulated", "--steps", str(steps)),
         )
-        with Run(launch, Namespaces(layout, bed)) as started:
+        with Run(launch, Namespaces(seating, bed)) as started:
             started.wait(deadline_s=600)
         return [timeline.step_time_s for _, timeline in gather(launch.out).steady]
 

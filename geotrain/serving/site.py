@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from geotrain.errors import InputError
-from geotrain.layout import Layout
 from geotrain.plan import Plan
 from geotrain.prefill.fleet import Kind, Served, Slot, fleet
 from geotrain.prefill.predictor import PrefillTime
 from geotrain.prefill.settings import Settings
+from geotrain.seating import Seating
 from geotrain.simulation.prefill.scene import Scene
 from geotrain.workload import Model
 
@@ -54,14 +54,14 @@ def site(plan: Plan, model: Model, settings: Settings, *, dc: str | None, node: 
     Or those that train on one node of a data center, and no others. The GPUs of a slot that share a stage are idle at
     the same time; each prefills by itself.
     """
-    scene, layout = Scene(plan=plan, models=(model,), settings=settings), Layout(plan)
-    if dc is not None and dc not in layout.dcs:
-        raise InputError(f"--dc: {dc!r} has no part in this plan, only {', '.join(layout.dcs)} have")
+    scene, seating = Scene(plan=plan, models=(model,), settings=settings), Seating(plan)
+    if dc is not None and dc not in seating.dcs:
+        raise InputError(f"--dc: {dc!r} has no part in this plan, only {', '.join(seating.dcs)} have")
     if node is not None:
-        _check_node(layout, dc, node)
+        _check_node(seating, dc, node)
     stages, width = len(plan.stages), plan.pipelines_per_cell
     found: list[tuple[str, int, Slot]] = []
-    for seat in layout.seats:
+    for seat in seating.seats:
         if dc in (None, seat.dc) and node in (None, seat.node):
             slot = scene.slots[seat.pipeline % width * stages + seat.stage]
             found.append((seat.name, seat.local_rank, replace(slot, gpus=1)))
@@ -75,9 +75,9 @@ def site(plan: Plan, model: Model, settings: Settings, *, dc: str | None, node: 
     return Site(scene=scene, names=names, local_ranks=local_ranks, slots=slots, model=model)
 
 
-def _check_node(layout: Layout, dc: str | None, node: int) -> None:
+def _check_node(seating: Seating, dc: str | None, node: int) -> None:
     if dc is None:
         raise InputError("--node needs --dc: nodes are counted within a data center")
-    nodes = sorted({seat.node for seat in layout.seats if seat.dc == dc})
+    nodes = sorted({seat.node for seat in seating.seats if seat.dc == dc})
     if node not in nodes:
         raise InputError(f"--node is {node}, and the plan uses nodes {nodes[0]} to {nodes[-1]} of {dc}")

@@ -10,10 +10,10 @@ from torch.distributed.tensor.parallel import parallelize_module
 from geotrain.cost import stage_costs, transfer_bytes
 from geotrain.device import Device
 from geotrain.errors import InputError
-from geotrain.layout import Layout, Seat
 from geotrain.model import Config, weights
 from geotrain.model.llama import Part, tensor_parallel_plan
 from geotrain.plan import Plan
+from geotrain.seating import Seat, Seating
 from geotrain.tokens import Batches, Dataset
 from geotrain.training.compute import TorchCompute, precision_of
 from geotrain.training.control import Control
@@ -33,16 +33,16 @@ class Groups:
     """Of torch.distributed, inside the data center; None where a process is alone in one."""
 
     mesh: DeviceMesh
-    """Stages here x pipelines x GPUs of a slot: the layout's order of ranks."""
+    """Stages here x pipelines x GPUs of a slot, in the order of ranks."""
     copies: dist.ProcessGroup | None
     """Who holds the same weights."""
     slot: dist.ProcessGroup | None
     """Who shares a stage."""
 
     @classmethod
-    def make(cls, layout: Layout, seat: Seat, device: torch.device) -> "Groups":
+    def make(cls, seating: Seating, seat: Seat, device: torch.device) -> "Groups":
         """All ranks of the data center do this together."""
-        world, pipelines, width = layout.world(seat.dc), layout.plan.num_pipelines, layout.plan.tensor_parallel
+        world, pipelines, width = seating.world(seat.dc), seating.plan.num_pipelines, seating.plan.tensor_parallel
         shape = len(world) // (pipelines * width), pipelines, width
         mesh = init_device_mesh(device.type, shape, mesh_dim_names=("stage", "pipeline", "part"))
         copies, slot = (mesh.get_group(name) for name in ("pipeline", "part"))
@@ -55,7 +55,7 @@ class Assembly:
 
     plan: Plan
     options: Options
-    layout: Layout
+    seating: Seating
     seat: Seat
     device: torch.device
     stages: list[int]
@@ -137,7 +137,7 @@ class Assembly:
         if self.plan.crosses_wan(first, last):
             across = wiring.join_ends(control, first, last, leaving)
         elif self.seat.pipeline == 0 and self.seat.stage in (first, last):
-            across = self.layout.at(0, last if self.seat.stage == first else first)[self.seat.part].rank
+            across = self.seating.at(0, last if self.seat.stage == first else first)[self.seat.part].rank
         end = next((part.tied_end for part in parts.values() if part.tied_end is not None), None)
         if end is None:
             return None
@@ -172,10 +172,10 @@ def open_batches(plan: Plan, options: Options) -> Batches | None:
 
 
 def assemble(
-    options: Options, layout: Layout, seat: Seat, script: Script, device: torch.device, batches: Batches | None
+    options: Options, seating: Seating, seat: Seat, script: Script, device: torch.device, batches: Batches | None
 ) -> Assembly:
     """Make the groups; all processes of the data center do this together."""
-    plan = layout.plan
+    plan = seating.plan
     if batches is None:
         form = ParcelForm((int(transfer_bytes(plan.job)),), torch.uint8, torch.device("cpu"))
     else:
@@ -184,12 +184,12 @@ def assemble(
     return Assembly(
         plan=plan,
         options=options,
-        layout=layout,
+        seating=seating,
         seat=seat,
         device=device,
         stages=list(range(seat.stage, script.num_model_stages, script.num_stages)),
         last=script.num_model_stages - 1,
-        groups=Groups.make(layout, seat, device),
+        groups=Groups.make(seating, seat, device),
         form=form,
         batches=batches,
     )

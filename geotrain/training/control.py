@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from geotrain.errors import RunError
-from geotrain.layout import Layout, Seat
+from geotrain.seating import Seat, Seating
 from geotrain.training.gloo import broadcast, gather
 from geotrain.transport import (
     Channel,
@@ -36,24 +36,24 @@ _CLOCK_ROUNDS = 5
 class Control:
     """One process's way to all others; every call is made by all of them, in the same order."""
 
-    def __init__(self, layout: Layout, seat: Seat, leaders: dict[str, Channel], job: str, deadline_s: float) -> None:
+    def __init__(self, seating: Seating, seat: Seat, leaders: dict[str, Channel], job: str, deadline_s: float) -> None:
         self.seat = seat
-        self._layout, self._job, self._deadline_s = layout, job, deadline_s
+        self._seating, self._job, self._deadline_s = seating, job, deadline_s
         self._leaders = leaders
         """Of a leader: the channels to the other leaders by data center; only the first has more than one."""
-        self._world = len(layout.world(seat.dc))
+        self._world = len(seating.world(seat.dc))
 
     def gather(self, words: Any) -> list[Any]:
-        """What everybody says, in the order of the layout's seats."""
+        """What everybody says, in the order of seats."""
         here = gather(words, self._world)
-        if len(self._layout.dcs) == 1:
+        if len(self._seating.dcs) == 1:
             return here
         everybody = self._meet(here) if self.seat.rank == 0 else []
         worlds = json.loads(broadcast(json.dumps(everybody).encode(), self._world))
         return [words for world in worlds for words in world]
 
     def _meet(self, here: list[Any]) -> list[list[Any]]:
-        first, *others = self._layout.dcs
+        first, *others = self._seating.dcs
         if self.seat.dc != first:
             self._say(first, here)
             heard: list[list[Any]] = self._hear(first)
@@ -83,7 +83,7 @@ class Control:
         return offset
 
     def _offset_to_first_leader(self) -> float:
-        first, *others = self._layout.dcs
+        first, *others = self._seating.dcs
         if self.seat.dc == first:
             for dc in others:
                 for _ in range(_CLOCK_ROUNDS):
@@ -120,8 +120,8 @@ class Control:
 class Meeting:
     """How the leaders find each other, again and again until all of them are there."""
 
-    def __init__(self, layout: Layout, seat: Seat, identity: Identity, address: tuple[str, int], settings: Settings):
-        self._layout, self._seat, self._identity, self._address = layout, seat, identity, address
+    def __init__(self, seating: Seating, seat: Seat, identity: Identity, address: tuple[str, int], settings: Settings):
+        self._seating, self._seat, self._identity, self._address = seating, seat, identity, address
         self._settings = settings
         self.on_restart: Callable[[Exception], None] = lambda error: None
         """Called, from a thread, when a leader comes again: its data center has restarted."""
@@ -129,9 +129,9 @@ class Meeting:
 
     def open(self, deadline_s: float) -> dict[str, Channel]:
         """Channels to the other leaders; none for who is no leader."""
-        if self._seat.rank != 0 or len(self._layout.dcs) == 1:
+        if self._seat.rank != 0 or len(self._seating.dcs) == 1:
             return {}
-        first, *others = self._layout.dcs
+        first, *others = self._seating.dcs
         if self._seat.dc == first:
             return self._await(others, deadline_s)
         return {first: self._dial(f"{first}-0", deadline_s)}

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from geotrain.action import MICROBATCH_MASK, MICROBATCH_SHIFT, PIPELINE_SHIFT, STAGE_MASK, STAGE_SHIFT, Kind
 from geotrain.cost import transfer_bytes
 from geotrain.errors import InputError
-from geotrain.layout import Layout
 from geotrain.network import path_between
 from geotrain.plan import Plan
+from geotrain.seating import Seating
 from geotrain.timeline import Actions, Floats, Ints, Timeline, Transfers
 from geotrain.training.recording import Recording, problem
 from geotrain.training.spans import Head, Spans, StepSpans
@@ -50,7 +50,7 @@ def gather(run: Path) -> Recording:
 def merge(plan: Plan, pooled: frozenset[int], ranks: Sequence[Spans]) -> list[tuple[int, Timeline]]:
     """The steps that all slots have recorded; of a slot of several GPUs, the first one speaks."""
     slots = {(spans.head.pipeline, spans.head.stage): spans for spans in ranks if spans.head.part == 0}
-    seats = [seat for seat in Layout(plan).seats if seat.part == 0]
+    seats = [seat for seat in Seating(plan).seats if seat.part == 0]
     if missing := [seat.name for seat in seats if seat.slot not in slots]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InputError(f"the spans of {missing[0]}{more} are missing: the plan has {plural(len(seats), 'slot')}")

@@ -2,9 +2,9 @@
 
 from geotrain.cost import transfer_bytes
 from geotrain.errors import InputError
-from geotrain.layout import Layout
 from geotrain.model import Config, weights
 from geotrain.plan import Plan
+from geotrain.seating import Seating
 from geotrain.training import saving
 from geotrain.training.assembly import open_batches
 from geotrain.training.options import Options
@@ -18,7 +18,7 @@ _READ_BYTES = 10e9
 
 def check(plan: Plan, options: Options) -> None:
     """InputError for what no process of the run could do: with the plan, the data, the weights or the checkpoints."""
-    Layout(plan).world(options.dc)
+    Seating(plan).world(options.dc)
     check_plan(plan, options)
     batches = open_batches(plan, options)
     Script.of(plan)
@@ -41,7 +41,7 @@ def check_plan(plan: Plan, options: Options) -> None:
     if plan.job.precision == "fp16" and options.compute == "torch":
         raise InputError("precision is 'fp16', whose small gradients would vanish: bf16 or fp32 can be trained")
     parcel_bytes = transfer_bytes(plan.job)
-    if parcel_bytes > MOST_PARCEL_BYTES and len(Layout(plan).dcs) > 1:
+    if parcel_bytes > MOST_PARCEL_BYTES and len(Seating(plan).dcs) > 1:
         raise InputError(
             f"a microbatch sends {format_bytes(parcel_bytes)} to the next stage, and at most 4 GiB can cross the WAN "
             "at once: a smaller microbatch or sequence would do"

@@ -10,8 +10,8 @@ from typing import Any
 
 from geotrain.action import Kind
 from geotrain.errors import RunError
-from geotrain.layout import Seat
 from geotrain.plan import Plan
+from geotrain.seating import Seat
 from geotrain.training.recording import fingerprint
 from geotrain.training.spans import Head, spans_path
 

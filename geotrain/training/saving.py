@@ -9,9 +9,9 @@ from typing import Any
 import torch.distributed as dist
 
 from geotrain.errors import InputError, RunError
-from geotrain.layout import Layout, Seat
 from geotrain.model import Config
 from geotrain.plan import Plan
+from geotrain.seating import Seat, Seating
 from geotrain.tokens.manifest import TOKENIZER
 from geotrain.training import checkpoint
 from geotrain.training.checkpoint import Position, Saver, StepId
@@ -24,10 +24,10 @@ class Saving:
     """One process's part in checkpoints; all processes call the same methods in the same order."""
 
     def __init__(
-        self, plan: Plan, options: Options, layout: Layout, seat: Seat, learner: Learner, data: str, control: Control
+        self, plan: Plan, options: Options, seating: Seating, seat: Seat, learner: Learner, data: str, control: Control
     ) -> None:
         self._plan, self._options, self._seat, self._learner, self._data = plan, options, seat, learner, data
-        self._leads = seat == layout.seats[0]
+        self._leads = seat == seating.seats[0]
         self._control = control
         self._directory = _directory(options)
         self._config = Config.of(plan.job.model, sequence=plan.job.sequence)
@@ -38,7 +38,7 @@ class Saving:
             model=self._config,
             attempt=control.gather(uuid.uuid4().hex[:12])[0],
             keep=options.keep,
-            group=_group_of_stage(layout, seat),
+            group=_group_of_stage(seating, seat),
             deadline_s=options.deadline_s,
         )
         self._complete: list[StepId] = []
@@ -161,11 +161,11 @@ def _samples(plan: Plan, steps: int) -> int:
     return steps * plan.tokens_per_step // plan.job.sequence
 
 
-def _group_of_stage(layout: Layout, seat: Seat) -> dist.ProcessGroup | None:
+def _group_of_stage(seating: Seating, seat: Seat) -> dist.ProcessGroup | None:
     """All processes that hold a stage; a group of its own, for a thread talks over it. All ranks make all groups."""
     found = None
-    for stage in dict.fromkeys(other.stage for other in layout.world(seat.dc)):
-        ranks = [other.rank for other in layout.world(seat.dc) if other.stage == stage]
+    for stage in dict.fromkeys(other.stage for other in seating.world(seat.dc)):
+        ranks = [other.rank for other in seating.world(seat.dc) if other.stage == stage]
         if len(ranks) > 1:
             made = dist.new_group(ranks, backend="gloo")
             found = made if seat.stage == stage else found

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from geotrain.errors import InputError
 from geotrain.files import Document, read_text
-from geotrain.layout import Seat
+from geotrain.seating import Seat
 from geotrain.training.columns import Clock, Count, Flag, Letter, Table, read_json
 
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from geotrain.errors import InputError
-from geotrain.layout import Seat
 from geotrain.plan import Plan
+from geotrain.seating import Seat
 from geotrain.tokens import Batches
 from geotrain.training.options import Options
 from geotrain.training.recording import fingerprint

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 
 from geotrain.errors import InputError, RunError
-from geotrain.layout import Layout, Seat
 from geotrain.plan import Plan
+from geotrain.seating import Seat, Seating
 from geotrain.tokens import Batches
 from geotrain.training.assembly import Assembly, assemble, open_batches
 from geotrain.training.control import Control, Meeting
@@ -47,23 +47,23 @@ def train(
 
     `listen`, called with the name of this process, makes who is told when its slot is idle.
     """
-    layout, place = Layout(plan), Place.of()
+    seating, place = Seating(plan), Place.of()
     check_plan(plan, options)
-    seat = layout.seat(options.dc, place.rank, place.size)
+    seat = seating.seat(options.dc, place.rank, place.size)
     batches = open_batches(plan, options)
-    if options.keys is None and len(layout.dcs) > 1 and seat == layout.seats[0]:
+    if options.keys is None and len(seating.dcs) > 1 and seat == seating.seats[0]:
         sys.stderr.write("warning: no keys: neither encryption nor proof of who connects; for a private link only\n")
     device = place.device()
     leaving = Leaving()
     try:
         place.join(deadline_s=options.deadline_s)
         watch = None
-        if seat == layout.seats[0]:
+        if seat == seating.seats[0]:
             watch = journal()
             leaving.then(lambda patience_s: watch.close())
         listener = Nobody() if listen is None else listen(seat.name)
         leaving.then(lambda patience_s: listener.close())
-        _Run(options, layout, seat, device, batches, leaving, foresees=listen is not None).train(watch, listener)
+        _Run(options, seating, seat, device, batches, leaving, foresees=listen is not None).train(watch, listener)
         leaving.leave()
         dist.destroy_process_group()
         return None if watch is None else watch.last
@@ -82,7 +82,7 @@ class _Run:
     def __init__(
         self,
         options: Options,
-        layout: Layout,
+        seating: Seating,
         seat: Seat,
         device: torch.device,
         batches: Batches | None,
@@ -90,11 +90,11 @@ class _Run:
         *,
         foresees: bool,
     ) -> None:
-        plan = layout.plan
-        self.plan, self.options, self.layout, self.seat = plan, options, layout, seat
-        alone = len(layout.seats) == 1
+        plan = seating.plan
+        self.plan, self.options, self.seating, self.seat = plan, options, seating, seat
+        alone = len(seating.seats) == 1
         self.script = Script.unpack(
-            broadcast(Script.of(plan).pack() if seat.rank == 0 else b"", len(layout.world(seat.dc)))
+            broadcast(Script.of(plan).pack() if seat.rank == 0 else b"", len(seating.world(seat.dc)))
         )
         self.identity = Identity(
             job=f"train-{fingerprint(plan)}",
@@ -103,10 +103,10 @@ class _Run:
             insecure=options.keys is None,
         )
         settings = Settings(connections=1, peer_timeout_s=options.peer_timeout_s)
-        meeting = Meeting(layout, seat, self.identity, options.control, settings)
+        meeting = Meeting(seating, seat, self.identity, options.control, settings)
         leaving.then(lambda patience_s: meeting.close())
         leaders = meeting.open(options.deadline_s)
-        self.control = Control(layout, seat, leaders, self.identity.job, options.deadline_s)
+        self.control = Control(seating, seat, leaders, self.identity.job, options.deadline_s)
         leaving.then(self.control.close)
         self._agree(terms(plan, self.script, options, batches))
         offset_s = 0.0 if alone else self.control.clock_offset_s()
@@ -121,9 +121,9 @@ class _Run:
         self.offset_s = offset_s
         self.mailbox = Mailbox(self.recorder.arrived, foresees=foresees)
         meeting.on_restart = self.mailbox.fail
-        self.assembly: Assembly = assemble(options, layout, seat, self.script, device, batches)
+        self.assembly: Assembly = assemble(options, seating, seat, self.script, device, batches)
         self.wiring = wiring = Wiring(
-            layout=layout,
+            seating=seating,
             seat=seat,
             script=self.script,
             identity=self.identity,
@@ -138,13 +138,13 @@ class _Run:
         self.learner = self.assembly.learner(self.control, wiring, leaving)
         self.saving: Saving | NoSaving = NoSaving()
         if batches is not None:
-            self.saving = Saving(plan, options, layout, seat, self.learner, batches.fingerprint, self.control)
+            self.saving = Saving(plan, options, seating, seat, self.learner, batches.fingerprint, self.control)
 
     def _agree(self, mine: Terms) -> None:
         """All processes must be about to do the same."""
         told = self.control.gather(mine)
         try:
-            check(self.seat, mine, self.layout.seats, told)
+            check(self.seat, mine, self.seating.seats, told)
         except InputError:
             self.control.flush()
             raise

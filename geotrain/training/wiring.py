@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from geotrain.action import Kind
 from geotrain.cluster import Link
-from geotrain.layout import Layout, Seat
 from geotrain.network import connections_for, pair_rate
+from geotrain.seating import Seat, Seating
 from geotrain.training.control import Control
 from geotrain.training.leaving import Leaving
 from geotrain.training.lines import GlooLine, NcclLine, WanLine
@@ -56,7 +56,7 @@ class Wires:
 class Wiring:
     """What is needed to open them."""
 
-    layout: Layout
+    seating: Seating
     seat: Seat
     script: Script
     identity: Identity
@@ -75,11 +75,11 @@ class Wiring:
 
     def open(self, control: Control) -> Wires:
         """All processes of all data centers do this together."""
-        seat, plan = self.seat, self.layout.plan
+        seat, plan = self.seat, self.seating.plan
         across = [slot for slot in self.neighbours if plan.crosses_wan(seat.stage, slot)]
         listeners = {slot: self._listen(slot) for slot in across if seat.part == 0}
         told = control.gather({slot: listener.address for slot, listener in listeners.items()})
-        addresses = {other.name: said for other, said in zip(self.layout.seats, told, strict=True)}
+        addresses = {other.name: said for other, said in zip(self.seating.seats, told, strict=True)}
         channels = self._join(listeners, addresses)
         self.channels.extend(channels.values())
         ways = self._nccl_ways() if self.form.device.type == "cuda" else {}
@@ -88,7 +88,7 @@ class Wiring:
             if slot in channels:
                 lines[slot] = WanLine(channels[slot], self.identity.job, seat.pipeline, self.form, self.mailbox)
             elif slot not in across:
-                rank = self.layout.at(seat.pipeline, slot)[seat.part].rank
+                rank = self.seating.at(seat.pipeline, slot)[seat.part].rank
                 expected = self._sent_from(slot)
                 lines[slot] = (
                     NcclLine(rank, expected, self.form, self.mailbox, ways[rank])
@@ -107,10 +107,10 @@ class Wiring:
         told = control.gather(None if listener is None else listener.address)
         if listener is None:
             return None
-        at = dict(zip(self.layout.seats, told, strict=True))
+        at = dict(zip(self.seating.seats, told, strict=True))
         here, there = (
             [Endpoint(node=end.name, host=at[end][0], port=at[end][1])]
-            for end in (seat, self.layout.at(0, other)[seat.part])
+            for end in (seat, self.seating.at(0, other)[seat.part])
         )
         leaving.then(lambda patience_s: listener.close())
         channel = join(
@@ -147,13 +147,13 @@ class Wiring:
 
     @property
     def _place(self) -> int:
-        return self.seat.pipeline % self.layout.plan.pipelines_per_cell
+        return self.seat.pipeline % self.seating.plan.pipelines_per_cell
 
     def _link(self, slot: int) -> Link:
-        return self.layout.plan.cluster.link(self.seat.dc, self.layout.plan.stages[slot].dc)
+        return self.seating.plan.cluster.link(self.seat.dc, self.seating.plan.stages[slot].dc)
 
     def _settings(self, slot: int) -> Settings:
-        link, wanted = self._link(slot), self.layout.plan.wan.connections
+        link, wanted = self._link(slot), self.seating.plan.wan.connections
         if wanted == "auto" and link.pair_cap is not None and link.tcp_window_bytes is not None:
             needed = connections_for(link)
             wanted = needed + max(LEAST_SPARE, math.ceil(SPARE * needed))
@@ -187,13 +187,13 @@ class Wiring:
         def join_at(slot: int) -> None:
             seat = self.seat
             boundary = min(seat.stage, slot) if abs(seat.stage - slot) == 1 else max(seat.stage, slot)
-            together = self.layout.cell(seat.pipeline) if boundary in self.script.pooled else [seat.pipeline]
+            together = self.seating.cell(seat.pipeline) if boundary in self.script.pooled else [seat.pipeline]
             try:
                 channels[slot] = join(
                     listener=listeners[slot],
                     identity=self.identity,
-                    here=[endpoint(self.layout.at(p, seat.stage)[0], slot) for p in together],
-                    there=[endpoint(self.layout.at(p, slot)[0], seat.stage) for p in together],
+                    here=[endpoint(self.seating.at(p, seat.stage)[0], slot) for p in together],
+                    there=[endpoint(self.seating.at(p, slot)[0], seat.stage) for p in together],
                     wan=self._settings(slot),
                     pooling=self._pooling(slot),
                     deadline_s=self.deadline_s,
@@ -220,11 +220,11 @@ class Wiring:
 
     def _nccl_ways(self) -> dict[int, tuple[dist.ProcessGroup, dist.ProcessGroup]]:
         """Groups of two, one for each direction, so that neither blocks the other; all ranks make all of them."""
-        layout, plan, dc = self.layout, self.layout.plan, self.seat.dc
+        seating, plan, dc = self.seating, self.seating.plan, self.seat.dc
         found: dict[int, list[dist.ProcessGroup]] = {}
-        for source in layout.world(dc):
+        for source in seating.world(dc):
             for near in {(source.stage + 1) % len(plan.stages), (source.stage - 1) % len(plan.stages)}:
-                target = layout.at(source.pipeline, near)[source.part]
+                target = seating.at(source.pipeline, near)[source.part]
                 if target.dc != dc or target == source:
                     continue
                 group = dist.new_group([source.rank, target.rank], backend="nccl")

@@ -4,8 +4,8 @@ import pytest
 
 from geotrain.action import Kind
 from geotrain.errors import RunError
-from geotrain.layout import Layout
 from geotrain.reports.live_files import prefilled, trained
+from geotrain.seating import Seating
 from geotrain.serving.journal import Journal
 from geotrain.serving.messages import Report
 from geotrain.training.recorder import Recorder
@@ -14,7 +14,7 @@ from tests.reports.live_sample import PLAN
 
 def record(run: Path, steps: int) -> None:
     """Both processes; the second one is a little late, and its clock is said to be off by an hour."""
-    for late, seat in enumerate(Layout(PLAN).seats):
+    for late, seat in enumerate(Seating(PLAN).seats):
         recorder = Recorder(run, seat, plan=PLAN, pooled=[], clock_offset_s=3600.0 * late, steps=range(steps))
         for step in range(steps):
             begin_s = 1000.0 + 2 * step + 0.1 * late

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from geotrain.layout import Layout
 from geotrain.plan import Plan
+from geotrain.seating import Seating
 from geotrain.serving.contract import Broken, Busy
 from geotrain.serving.service import Service
 from geotrain.training.launch import Launch, Loopback, Run
@@ -36,7 +36,9 @@ def launch(decided: Plan, directory: Path, *options: str, **given: Any) -> Launc
     file.write_text(yaml.safe_dump(decided.dump()))
     announce = ("--announce", str(directory / "windows"))
     told: dict[str, Any] = {"insecure": True, "max_restarts": 0} | given
-    return Launch(plan_file=file, layout=Layout(decided), out=directory / "run", options=(*options, *announce), **told)
+    return Launch(
+        plan_file=file, seating=Seating(decided), out=directory / "run", options=(*options, *announce), **told
+    )
 
 
 def log(out: Path) -> list[dict[str, Any]]:
@@ -60,7 +62,7 @@ def test_serve_is_killed_and_another_one_takes_over(tmp_path: Path):
     decided = plan(["east", "south"], pipelines_per_cell=2, job={"profile": profile})
     started = launch(decided, tmp_path, "--compute", "emulated", "--steps", "100000")
     emulated = ["--compute", "emulated", "--slo", "20 s"]
-    with Run(started, Loopback(started.layout)) as run:
+    with Run(started, Loopback(started.seating)) as run:
         with serving(tmp_path, decided, *emulated) as first:
             answer = first.ask()
             until(lambda: len(log(started.out)) > 3)
@@ -74,7 +76,7 @@ def test_serve_is_killed_and_another_one_takes_over(tmp_path: Path):
             assert second.ask() == answer
             assert second.end() == 0
         until(lambda: len(log(started.out)) > done + 3)
-        assert all(alive(run.pid(seat.name)) for seat in started.layout.seats)
+        assert all(alive(run.pid(seat.name)) for seat in started.seating.seats)
 
 
 async def until_(true: Callable[[], object]) -> None:
@@ -124,7 +126,7 @@ def test_training_comes_is_restarted_and_goes_and_learns_the_same(tmp_path: Path
     )
     options = ("--steps", "12", "--checkpoint-every", "1", "--deadline", "90 s", "--peer-timeout", "90 s")
     alone = launch(decided, tmp_path / "alone", *options, data=data)
-    with Run(alone, Loopback(alone.layout)) as run:
+    with Run(alone, Loopback(alone.seating)) as run:
         run.wait(deadline_s=DEADLINE_S)
     started = launch(decided, tmp_path, *options, data=data, max_restarts=2, program=PROGRAM)
     paused = pause(started.out, 3)
@@ -144,7 +146,7 @@ def test_training_comes_is_restarted_and_goes_and_learns_the_same(tmp_path: Path
             clients = [group.create_task(load.run(number)) for number in range(2)]
             await load.goes_on()
             assert trains() == {False}
-            with Run(started, Loopback(started.layout)) as run:
+            with Run(started, Loopback(started.seating)) as run:
                 await until_(lambda: len(log(started.out)) == 3)
                 await until_(lambda: trains() == {True})
                 victim, before = run.pid("south-0"), len(told())

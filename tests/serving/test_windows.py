@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from geotrain.cli.train import _announcer
 from geotrain.errors import InputError, RunError
-from geotrain.layout import Layout
+from geotrain.seating import Seating
 from geotrain.serving.announcer import Announcer
 from geotrain.serving.gate import Gate
 from geotrain.serving.windows import NUM_PAST, Past, Reader, Record, State, newest, pack, paths, place, unpack
@@ -279,18 +279,18 @@ def test_a_run_announces_from_its_first_step_to_its_end(tmp_path: Path):
     made = plan(["east", "south"], schedule="1f1b", job={"profile": profile})
     file = tmp_path / "plan.yaml"
     file.write_text(yaml.safe_dump(made.dump()))
-    layout, windows = Layout(made), tmp_path / "windows"
+    seating, windows = Seating(made), tmp_path / "windows"
     launch = Launch(
         plan_file=file,
-        layout=layout,
+        seating=seating,
         out=tmp_path / "run",
         insecure=True,
         max_restarts=0,
         options=("--compute", "emulated", "--steps", "5", "--announce", str(windows)),
     )
-    with Run(launch, Loopback(layout)) as run:
+    with Run(launch, Loopback(seating)) as run:
         run.wait(deadline_s=110)
-    for seat in layout.seats:
+    for seat in seating.seats:
         record = newest(paths(windows, seat.name)[0].read_bytes())
         assert record is not None
         assert (record.state, record.step) == (State.ENDED, 4)

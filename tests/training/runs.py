@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from geotrain.action import Kind
-from geotrain.layout import Layout, Seat
 from geotrain.plan import Plan
+from geotrain.seating import Seat, Seating
 from geotrain.simulation import rehearse, run
 from geotrain.timeline import Timeline
 from geotrain.training.recorder import Recorder
@@ -21,7 +21,7 @@ def simulated(plan: Plan) -> Recording:
 def record(recording: Recording, directory: Path, *, stretch: Sequence[float] = (1.0,), seed: int = 0) -> None:
     """The simulated step again and again, each so much slower; every process writes its spans."""
     (_, timeline), random = recording.steps[0], np.random.default_rng(seed)
-    for seat in Layout(recording.plan).seats:
+    for seat in Seating(recording.plan).seats:
         offset_s = float(random.uniform(-1000, 1000))
         recorder = Recorder(
             directory,

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from geotrain.layout import Layout
 from geotrain.plan import Plan
+from geotrain.seating import Seating
 from geotrain.training.options import Options
 from geotrain.training.report import StepReport
 from tests.ports import free_port
@@ -52,13 +52,13 @@ class Team:
             raise
 
     def _train(self, plan: Plan, options: Options) -> list[dict[str, Any]]:
-        layout = Layout(plan)
-        ports = {dc: free_port() for dc in layout.dcs}
+        seating = Seating(plan)
+        ports = {dc: free_port() for dc in seating.dcs}
         options = replace(options, control=("127.0.0.1", free_port()))
-        for number, seat in enumerate(layout.seats):
+        for number, seat in enumerate(seating.seats):
             environment = {
                 "RANK": str(seat.rank),
-                "WORLD_SIZE": str(len(layout.world(seat.dc))),
+                "WORLD_SIZE": str(len(seating.world(seat.dc))),
                 "LOCAL_RANK": str(seat.local_rank),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(ports[seat.dc]),
@@ -66,7 +66,7 @@ class Team:
             self._orders[number].put((plan.dump(), replace(options, dc=seat.dc), environment))
         reports: list[dict[str, Any]] = []
         end_s = time.monotonic() + _DEADLINE_S
-        for _ in layout.seats:
+        for _ in seating.seats:
             try:
                 number, report, error = self._answers.get(timeout=max(0.0, end_s - time.monotonic()))
             except queue.Empty:

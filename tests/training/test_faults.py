@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from geotrain.layout import Layout
 from geotrain.plan import Plan
+from geotrain.seating import Seating
 from geotrain.training.launch import Launch, Loopback, Namespaces, Run, needed_testbed
 from geotrain.training.optimizer import Recipe
 from tests.testbed.machine import require_namespaces
@@ -53,7 +53,7 @@ def launch(decided: Plan, data: Path, directory: Path, *, restarts: int, options
     told = ("--steps", str(STEPS), "--checkpoint-every", "1", "--deadline", "60 s", *options)
     return Launch(
         plan_file=file,
-        layout=Layout(decided),
+        seating=Seating(decided),
         out=directory / "run",
         data=data,
         insecure=True,
@@ -89,7 +89,7 @@ def test_a_killed_process_costs_no_more_than_the_step_it_was_in(
 ):
     started = launch(decided, data, tmp_path, restarts=2)
     paused = pause(started.out, 5)
-    with Run(started, Loopback(started.layout)) as run:
+    with Run(started, Loopback(started.seating)) as run:
         until(lambda: steps_done(started.out) == 5)
         victim = run.pid("south-1")
         assert victim is not None
@@ -103,7 +103,7 @@ def test_a_killed_process_costs_no_more_than_the_step_it_was_in(
 def test_a_wan_cut_of_ten_seconds_is_waited_out(decided: Plan, data: Path, expected: list[float], tmp_path: Path):
     require_namespaces()
     started = launch(decided, data, tmp_path, restarts=0)
-    with needed_testbed(started.layout) as bed, Run(started, Namespaces(started.layout, bed)) as run:
+    with needed_testbed(started.seating) as bed, Run(started, Namespaces(started.seating, bed)) as run:
         until(lambda: steps_done(started.out) >= 5)
         bed.cut("east", "south")
         done = steps_done(started.out)
@@ -132,7 +132,7 @@ def small_disk(directory: Path, size: str) -> Iterator[Path]:
 def test_training_goes_on_while_the_disk_is_full(decided: Plan, data: Path, expected: list[float], tmp_path: Path):
     started = launch(decided, data, tmp_path, restarts=0)
     before, after = pause(started.out, 3), pause(started.out, 9)
-    with small_disk(started.out / "checkpoints", "8m") as disk, Run(started, Loopback(started.layout)) as run:
+    with small_disk(started.out / "checkpoints", "8m") as disk, Run(started, Loopback(started.seating)) as run:
         until(lambda: steps_done(started.out) == 3)
         with (disk / "ballast").open("wb") as ballast, pytest.raises(OSError, match="No space left"):
             while True:

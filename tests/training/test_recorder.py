@@ -6,14 +6,14 @@ import pytest
 
 from geotrain.action import Kind
 from geotrain.errors import RunError
-from geotrain.layout import Layout
+from geotrain.seating import Seating
 from geotrain.training.recorder import Recorder
 from geotrain.training.recording import fingerprint
 from geotrain.training.spans import Spans
 from tests.training.plans import plan
 
 PLAN = plan(("east", "south"), pipelines_per_cell=2)
-SEAT = Layout(PLAN).seats[1]
+SEAT = Seating(PLAN).seats[1]
 
 
 def recorder(run: Path, steps: range = range(100)) -> Recorder:

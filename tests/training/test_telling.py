@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from geotrain.layout import Layout
+from geotrain.seating import Seating
 from geotrain.training.control import Control
 from geotrain.training.optimizer import Recipe
 from geotrain.training.options import Options
@@ -35,8 +35,8 @@ class Watch:
 def telling() -> tuple[Telling, Watch]:
     """Of a process that is alone."""
     decided, watch = plan(["east"]), Watch()
-    layout = Layout(decided)
-    control = Control(layout, layout.seats[0], {}, "job", 1.0)
+    seating = Seating(decided)
+    control = Control(seating, seating.seats[0], {}, "job", 1.0)
     return Telling(decided, Options(dc="east", out=Path("run"), compute="emulated"), control, watch), watch
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import geotrain
 from geotrain.errors import InputError
-from geotrain.layout import Layout
+from geotrain.seating import Seating
 from geotrain.tokens.build import build, learn
 from geotrain.tokens.texts import Tree, find_texts
 from geotrain.training.assembly import open_batches
@@ -49,7 +49,7 @@ def other_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_whoever_is_told_something_else_is_named(data: Path, change: dict[str, Any], words: str):
-    options, script, seats = Options(dc="", out=data, data=data), Script.of(DECIDED), Layout(DECIDED).seats
+    options, script, seats = Options(dc="", out=data, data=data), Script.of(DECIDED), Seating(DECIDED).seats
     mine, theirs = (
         terms(DECIDED, script, told, open_batches(DECIDED, told)) for told in (options, replace(options, **change))
     )

@@ -1,6 +1,6 @@
 """Starting a run: on this machine, on a testbed, or with scripts for Slurm and Kubernetes. Does not import torch.
 
-with Run(Launch(plan_file=..., layout=..., out=...), Loopback(layout)) as run:
+with Run(Launch(plan_file=..., seating=..., out=...), Loopback(seating)) as run:
     run.wait(deadline_s=600)
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from geotrain.errors import RunError
-from geotrain.layout import Layout, Seat
+from geotrain.seating import Seat, Seating
 from geotrain.testbed import Testbed
 
 CONTROL_PORT, RENDEZVOUS_PORT = 29400, 29401
@@ -48,15 +48,15 @@ class Ground(Protocol):
 class Loopback:
     """This machine: each data center is one node."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        control, *rest = _free_ports(1 + len(layout.dcs))
+    def __init__(self, seating: Seating) -> None:
+        self._seating = seating
+        control, *rest = _free_ports(1 + len(seating.dcs))
         self.control = f"{_LOOPBACK}:{control}"
-        self._ports = dict(zip(layout.dcs, rest, strict=True))
+        self._ports = dict(zip(seating.dcs, rest, strict=True))
 
     def nodes(self, dc: str) -> list[list[Seat]]:
         """One, with all of them."""
-        return [self._layout.world(dc)]
+        return [self._seating.world(dc)]
 
     def address(self, dc: str, node: int) -> str:
         """The same for all."""
@@ -78,13 +78,13 @@ class Loopback:
 class Namespaces:
     """A testbed: nodes as the plan has them, each with an address of its own."""
 
-    def __init__(self, layout: Layout, bed: Testbed) -> None:
-        self._layout, self._bed = layout, bed
-        self.control = f"{bed.address(layout.dcs[0])}:{CONTROL_PORT}"
+    def __init__(self, seating: Seating, bed: Testbed) -> None:
+        self._seating, self._bed = seating, bed
+        self.control = f"{bed.address(seating.dcs[0])}:{CONTROL_PORT}"
 
     def nodes(self, dc: str) -> list[list[Seat]]:
         """The plan's."""
-        return self._layout.nodes(dc)
+        return self._seating.nodes(dc)
 
     def address(self, dc: str, node: int) -> str:
         """InputError if the testbed has no such node."""
@@ -107,11 +107,11 @@ class Namespaces:
         return self._bed.popen(dc, node, command, **options)
 
 
-def needed_testbed(layout: Layout) -> Testbed:
+def needed_testbed(seating: Seating) -> Testbed:
     """The data centers of the plan, with as many nodes as it uses; to be brought up with `with`."""
-    cluster = layout.plan.cluster
-    taking_part = [cluster.datacenter(dc) for dc in layout.dcs]
-    nodes = max(len(layout.nodes(dc)) for dc in layout.dcs)
+    cluster = seating.plan.cluster
+    taking_part = [cluster.datacenter(dc) for dc in seating.dcs]
+    nodes = max(len(seating.nodes(dc)) for dc in seating.dcs)
     return Testbed(cluster.model_copy(update={"datacenters": taking_part}), nodes_per_dc=nodes)
 
 

@@ -79,7 +79,7 @@ secret() {
 
 def kubernetes_processes(launch: Launch, control: str | None) -> list[Process]:
     """What the pods run, in words of the manifests."""
-    control = check_control(launch.layout, control)
+    control = check_control(launch.seating, control)
     data = str(launch.data)
     if launch.data is not None and not launch.data.is_absolute():
         raise InputError(f"--data is {data!r} and must be the directory that pods see, such as /data")
@@ -92,23 +92,23 @@ def kubernetes_files(launch: Launch, control: str | None, image: str | None) -> 
     """Name and text of each."""
     if image is None:
         raise InputError("--image NAME is missing: a container image that has geotrain with torch")
-    layout, names = launch.layout, slugs(launch.layout)
+    seating, names = launch.seating, slugs(launch.seating)
     by_dc = {process.dc: process for process in kubernetes_processes(launch, control)}
     files = {f"{name}.yaml": _manifest(launch, by_dc[dc], name, control, image) for dc, name in names.items()}
     variables = {dc: f"CONTEXT_{name.replace('-', '_').upper()}" for dc, name in names.items()}
     contexts = {dc: f'"${{{variables[dc]}:-{name}}}"' for dc, name in names.items()}
 
     def script(name: str, what: str, lines: list[str]) -> None:
-        example = variables[layout.dcs[0]]
+        example = variables[seating.dcs[0]]
         files[name] = _SCRIPT.format(what=what, example=example, script=name, lines="\n".join(lines))
 
     if not launch.insecure:
         secrets = [
-            f"secret {contexts[dc]} geotrain-{name}-keys {' '.join(seat.name for seat in layout.world(dc))}"
+            f"secret {contexts[dc]} geotrain-{name}-keys {' '.join(seat.name for seat in seating.world(dc))}"
             for dc, name in names.items()
         ]
         what = "Makes the keys of all processes, and in each data center a secret with its own. keys/ca stays at home."
-        script("keys.sh", what, [keys_command(layout), "", _SECRET, *secrets])
+        script("keys.sh", what, [keys_command(seating), "", _SECRET, *secrets])
     applied = [
         f"kubectl --context {contexts[dc]} apply --filename {DIRECTORY}/{name}.yaml" for dc, name in names.items()
     ]
@@ -117,9 +117,9 @@ def kubernetes_files(launch: Launch, control: str | None, image: str | None) -> 
 
 
 def _manifest(launch: Launch, process: Process, name: str, control: str | None, image: str) -> str:
-    layout, dc = launch.layout, process.dc
-    nodes = layout.nodes(dc)
-    leads = dc == layout.dcs[0] and len(layout.dcs) > 1
+    seating, dc = launch.seating, process.dc
+    nodes = seating.nodes(dc)
+    leads = dc == seating.dcs[0] and len(seating.dcs) > 1
     head = _HEAD.format(
         dc=dc,
         plan=launch.plan_file.name,
@@ -140,7 +140,7 @@ def _config_map(launch: Launch, name: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": f"geotrain-{name}-plan"},
-        "data": {PLAN_FILE: plan_text(launch.layout.plan)},
+        "data": {PLAN_FILE: plan_text(launch.seating.plan)},
     }
 
 
@@ -159,7 +159,7 @@ def _service(name: str, port: int) -> dict[str, Any]:
 
 
 def _job(launch: Launch, process: Process, name: str, image: str, port: int | None) -> dict[str, Any]:
-    nodes = launch.layout.nodes(process.dc)
+    nodes = launch.seating.nodes(process.dc)
     control = [] if port is None else [{"name": "control", "containerPort": port}]
     replicas = {"Master": _replicas(launch, process, name, image, 1, control)}
     if len(nodes) > 1:
@@ -175,7 +175,7 @@ def _job(launch: Launch, process: Process, name: str, image: str, port: int | No
 def _replicas(
     launch: Launch, process: Process, name: str, image: str, count: int, ports: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    nodes = launch.layout.nodes(process.dc)
+    nodes = launch.seating.nodes(process.dc)
     script = _CONTAINER.format(
         environment=" ".join(f"{name}={value}" for name, value in ENVIRONMENT.items()),
         workers="\n".join(workers_lines(nodes, "RANK")),
@@ -213,7 +213,7 @@ def _volumes(launch: Launch, dc: str, name: str) -> dict[str, dict[str, Any]]:
         claim = {"claimName": "geotrain-data", "readOnly": True}
         volumes[str(launch.data)] = {"name": "data", "persistentVolumeClaim": claim}
     if not launch.insecure:
-        seats = [seat.name for seat in launch.layout.world(dc)]
+        seats = [seat.name for seat in launch.seating.world(dc)]
         items = [{"key": f"{seat}.{file}", "path": f"{seat}/{file}"} for seat in seats for file in _KEY_FILES]
         secret = {"secretName": f"geotrain-{name}-keys", "defaultMode": 0o400, "items": items}
         volumes[_KEYS] = {"name": "keys", "secret": secret}

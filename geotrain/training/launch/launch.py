@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geotrain.errors import InputError, RunError
-from geotrain.layout import Layout
+from geotrain.seating import Seating
 
 JOB = "training"
 """Of the keys that are made here."""
@@ -34,7 +34,7 @@ class Launch:
     """One run of a plan."""
 
     plan_file: Path
-    layout: Layout
+    seating: Seating
     out: Path
     data: Path | None = None
     """As the processes see it."""
@@ -74,7 +74,7 @@ class Launch:
 
     def check(self) -> None:
         """Let one process look first, before any is started: InputError with what all would refuse."""
-        words = self.worker(self.layout.dcs[0], host="127.0.0.1", control="127.0.0.1:29400")
+        words = self.worker(self.seating.dcs[0], host="127.0.0.1", control="127.0.0.1:29400")
         done = subprocess.run(
             [*words, "--dry-run"],
             stdin=subprocess.DEVNULL,
@@ -100,7 +100,7 @@ class Launch:
             return
         from geotrain.transport.keys import make_keys
 
-        make_keys(self.keys, job=JOB, nodes=[seat.name for seat in self.layout.seats], days=KEY_DAYS)
+        make_keys(self.keys, job=JOB, nodes=[seat.name for seat in self.seating.seats], days=KEY_DAYS)
 
 
 def check_out(out: Path, *, resume: bool) -> None:

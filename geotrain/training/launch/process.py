@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from geotrain.layout import Seat
+from geotrain.seating import Seat
 from geotrain.training.launch.ground import Ground
 from geotrain.training.launch.launch import Launch
 
@@ -51,7 +51,7 @@ class Process:
 
 def processes(launch: Launch, ground: Ground) -> Iterator[Process]:
     """Data center after data center, node after node."""
-    for dc in launch.layout.dcs:
+    for dc in launch.seating.dcs:
         nodes, environment = ground.nodes(dc), ENVIRONMENT | ground.environment(dc)
         for number, seats in enumerate(nodes):
             host = ground.address(dc, number)

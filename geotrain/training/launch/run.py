@@ -83,7 +83,7 @@ class Run:
     def __init__(self, launch: Launch, ground: Ground) -> None:
         self._launch, self._ground = launch, ground
         self._children: list[_Child] = []
-        self._leader = Tail(launch.logs / f"{launch.layout.dcs[0]}-0.log")
+        self._leader = Tail(launch.logs / f"{launch.seating.dcs[0]}-0.log")
 
     def __enter__(self) -> Self:
         planned = list(processes(self._launch, self._ground))

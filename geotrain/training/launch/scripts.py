@@ -10,8 +10,8 @@ import yaml
 
 from geotrain.errors import InputError
 from geotrain.files import write_text
-from geotrain.layout import Layout, Seat
 from geotrain.plan import Plan
+from geotrain.seating import Seat, Seating
 from geotrain.training.launch.ground import RENDEZVOUS_PORT
 from geotrain.training.launch.launch import JOB, Launch, train_options
 from geotrain.training.launch.process import ENVIRONMENT, Process, agent_options
@@ -36,9 +36,9 @@ class Words:
 
 def node_processes(launch: Launch, words: Words) -> Iterator[Process]:
     """What the nodes run. The shell knows its node's `name`, `host`, number of `workers`, and whether it `is_host`."""
-    layout = launch.layout
-    for dc in layout.dcs:
-        nodes = layout.nodes(dc)
+    seating = launch.seating
+    for dc in seating.dcs:
+        nodes = seating.nodes(dc)
         agent = agent_options(
             nodes=len(nodes),
             workers="$workers",
@@ -53,7 +53,7 @@ def node_processes(launch: Launch, words: Words) -> Iterator[Process]:
             data=None if launch.data is None else words.data,
             out=words.out,
             # The leader listens at the address that it has itself.
-            control=None if words.control is None else _at(words.control, "$host" if dc == layout.dcs[0] else None),
+            control=None if words.control is None else _at(words.control, "$host" if dc == seating.dcs[0] else None),
             host="$host",
             keys=None if launch.insecure else words.keys,
         )
@@ -74,12 +74,12 @@ def _at(address: str, host: str | None) -> str:
     return f"{host or given}:{port}"
 
 
-def check_control(layout: Layout, control: str | None) -> str | None:
+def check_control(seating: Seating, control: str | None) -> str | None:
     """The control address, if one is needed; InputError if it is missing or none."""
-    if len(layout.dcs) == 1:
+    if len(seating.dcs) == 1:
         return None
     if control is None:
-        where = f"where {', '.join(layout.dcs[1:])} can reach the first process of {layout.dcs[0]}"
+        where = f"where {', '.join(seating.dcs[1:])} can reach the first process of {seating.dcs[0]}"
         raise InputError(f"--control HOST:PORT is missing: {where}")
     host, _, port = control.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -87,9 +87,9 @@ def check_control(layout: Layout, control: str | None) -> str | None:
     return control
 
 
-def slugs(layout: Layout) -> dict[str, str]:
+def slugs(seating: Seating) -> dict[str, str]:
     """The names of data centers as parts of file names and DNS labels; InputError if two are the same."""
-    names = {dc: re.sub(r"[^a-z0-9]+", "-", dc.lower()).strip("-") for dc in layout.dcs}
+    names = {dc: re.sub(r"[^a-z0-9]+", "-", dc.lower()).strip("-") for dc in seating.dcs}
     for dc, name in names.items():
         if not 0 < len(name) <= _LONGEST_NAME or list(names.values()).count(name) > 1:
             rule = f"1 to {_LONGEST_NAME} letters and digits, and another than all others"
@@ -102,9 +102,9 @@ def plan_text(plan: Plan) -> str:
     return yaml.safe_dump(plan.dump(), sort_keys=False)
 
 
-def keys_command(layout: Layout) -> str:
+def keys_command(seating: Seating) -> str:
     """Makes the keys of all processes."""
-    return f"geotrain keys keys --job {JOB} --nodes {','.join(seat.name for seat in layout.seats)}"
+    return f"geotrain keys keys --job {JOB} --nodes {','.join(seat.name for seat in seating.seats)}"
 
 
 def shell(words: Iterable[str]) -> list[str]:

@@ -108,25 +108,25 @@ cd "$(dirname "$0")/.."
 
 def slurm_processes(launch: Launch, control: str | None) -> list[Process]:
     """What the nodes run, in words of the scripts."""
-    control = check_control(launch.layout, control)
+    control = check_control(launch.seating, control)
     words = Words(plan="$PLAN", data="$DATA", out="$RUN", keys="$KEYS", first="$FIRST", control=control)
     return list(node_processes(launch, words))
 
 
 def slurm_files(launch: Launch, control: str | None) -> dict[str, str]:
     """Name and text of each."""
-    layout, names = launch.layout, slugs(launch.layout)
+    seating, names = launch.seating, slugs(launch.seating)
     by_dc = {process.dc: process for process in slurm_processes(launch, control)}
     files = {f"{name}.sbatch": _script(launch, by_dc[dc], name, control) for dc, name in names.items()}
     if not launch.insecure:
-        copies = "\n".join(f"#   {dc}: keys/{dc}-*" for dc in layout.dcs)
-        files["keys.sh"] = _KEYS.format(copies=copies, command=keys_command(layout))
-    return {**files, "submit.sh": _submit(launch, names), PLAN_FILE: plan_text(layout.plan)}
+        copies = "\n".join(f"#   {dc}: keys/{dc}-*" for dc in seating.dcs)
+        files["keys.sh"] = _KEYS.format(copies=copies, command=keys_command(seating))
+    return {**files, "submit.sh": _submit(launch, names), PLAN_FILE: plan_text(seating.plan)}
 
 
 def _script(launch: Launch, process: Process, slug: str, control: str | None) -> str:
-    dc, nodes, out = process.dc, launch.layout.nodes(process.dc), launch.out.absolute()
-    leader = _leader(control) if control and len(launch.layout.dcs) > 1 and dc == launch.layout.dcs[0] else None
+    dc, nodes, out = process.dc, launch.seating.nodes(process.dc), launch.out.absolute()
+    leader = _leader(control) if control and len(launch.seating.dcs) > 1 and dc == launch.seating.dcs[0] else None
     paths = {"PLAN": out / DIRECTORY / PLAN_FILE, "RUN": out}
     paths |= {} if launch.data is None else {"DATA": launch.data.absolute()}
     paths |= {} if launch.insecure else {"KEYS": out / "keys"}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from geotrain.layout import Layout
+from geotrain.seating import Seating
 from geotrain.training.launch import Launch
 from tests.training.plans import plan
 
@@ -20,7 +20,7 @@ def launch(
     """Of a plan with one pipeline and one GPU per node."""
     options = ("--do", do, *(() if who is None else ("--who", who)))
     told: dict[str, Any] = {"insecure": True, "max_restarts": 0, "program": (sys.executable, WORKER)} | given
-    return Launch(plan_file=Path("plan.yaml"), layout=Layout(plan(stages)), out=out, options=options, **told)
+    return Launch(plan_file=Path("plan.yaml"), seating=Seating(plan(stages)), out=out, options=options, **told)
 
 
 def until(true: Callable[[], object], deadline_s: float = 110.0) -> None:

@@ -7,8 +7,8 @@ import yaml
 from pydantic import ValidationError
 
 from geotrain.errors import InputError
-from geotrain.layout import Layout
 from geotrain.plan import Plan
+from geotrain.seating import Seating
 from geotrain.training.launch import Launch
 from geotrain.training.launch.kubernetes import kubernetes_files
 from geotrain.training.launch.scripts import write
@@ -22,8 +22,8 @@ CONTROL, IMAGE = "control.example.com:29400", "registry.example.com/geotrain:1"
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
     """Six processes in two pods of east, three in one of south."""
-    layout = Layout(plan(["east", "east", "south"], pipelines_per_cell=3, gpus_per_node=4))
-    return Launch(plan_file=Path("p.yaml"), layout=layout, out=tmp_path / "run", data=Path("/data"))
+    seating = Seating(plan(["east", "east", "south"], pipelines_per_cell=3, gpus_per_node=4))
+    return Launch(plan_file=Path("p.yaml"), seating=seating, out=tmp_path / "run", data=Path("/data"))
 
 
 def test_the_manifests_are_valid_and_ask_for_what_the_plan_needs(launch: Launch):
@@ -35,7 +35,7 @@ def test_the_manifests_are_valid_and_ask_for_what_the_plan_needs(launch: Launch)
     assert list(south["PyTorchJob"].spec.pytorch_replica_specs) == ["Master"]
     gpus = [each.template.spec.containers[0].resources.limits["nvidia.com/gpu"] for each in replicas.values()]
     assert gpus == [4, 4]
-    assert Plan.parse(yaml.safe_load(south["ConfigMap"].data["plan.yaml"]), source=Path("p")) == launch.layout.plan
+    assert Plan.parse(yaml.safe_load(south["ConfigMap"].data["plan.yaml"]), source=Path("p")) == launch.seating.plan
 
 
 def test_the_control_service_leads_to_the_first_pod_of_the_first_data_center(launch: Launch):
@@ -105,7 +105,7 @@ def test_the_secret_that_is_made_is_the_one_that_is_mounted(launch: Launch, tmp_
 
 
 def test_without_keys_and_data_there_is_nothing_to_mount(tmp_path: Path):
-    single = Launch(plan_file=Path("p.yaml"), layout=Layout(plan(["east"])), out=tmp_path, insecure=True)
+    single = Launch(plan_file=Path("p.yaml"), seating=Seating(plan(["east"])), out=tmp_path, insecure=True)
     files = kubernetes_files(single, None, IMAGE)
     assert sorted(files) == ["apply.sh", "east.yaml"]
     pod = manifests.read(files["east.yaml"])["PyTorchJob"].spec.pytorch_replica_specs["Master"].template.spec
@@ -117,6 +117,6 @@ def test_what_cannot_be_written_is_refused(launch: Launch):
         kubernetes_files(launch, CONTROL, None)
     with pytest.raises(InputError, match="--control HOST:PORT is missing: where south can reach"):
         kubernetes_files(launch, None, IMAGE)
-    relative = Launch(plan_file=Path("p"), layout=launch.layout, out=Path("o"), data=Path("data"))
+    relative = Launch(plan_file=Path("p"), seating=launch.seating, out=Path("o"), data=Path("data"))
     with pytest.raises(InputError, match="--data is 'data' and must be the directory that pods see"):
         kubernetes_files(relative, CONTROL, IMAGE)

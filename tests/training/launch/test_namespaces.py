@@ -23,7 +23,7 @@ def test_nodes_reduce_in_their_data_center_and_meet_over_the_wan(tmp_path: Path,
     given = launch(tmp_path, "meet", stages=["east", "east", "south"], max_restarts=max_restarts)
     if max_restarts:
         (tmp_path / "crash").touch()  # east-1 dies in the middle of its first attempt.
-    with needed_testbed(given.layout) as bed, Run(given, Namespaces(given.layout, bed)) as run:
+    with needed_testbed(given.seating) as bed, Run(given, Namespaces(given.seating, bed)) as run:
         run.wait(deadline_s=110)
     found = answers(tmp_path)
     assert [answer["sum"] for answer in found.values()] == [1.0, 1.0, 0.0]
@@ -37,12 +37,12 @@ def test_nodes_reduce_in_their_data_center_and_meet_over_the_wan(tmp_path: Path,
 
 
 def test_only_the_plan_s_data_centers_and_nodes_are_built():
-    blueprint = needed_testbed(launch(Path(), "leave", stages=["west", "east", "east"]).layout).blueprint
+    blueprint = needed_testbed(launch(Path(), "leave", stages=["west", "east", "east"]).seating).blueprint
     assert [(node.dc, node.index) for node in blueprint.nodes] == [("west", 0), ("west", 1), ("east", 0), ("east", 1)]
 
 
 def test_a_testbed_that_is_too_small_is_refused(tmp_path: Path):
     given = launch(tmp_path, "leave", stages=["east", "east", "south"])
-    small = Testbed(given.layout.plan.cluster, nodes_per_dc=1)
+    small = Testbed(given.seating.plan.cluster, nodes_per_dc=1)
     with pytest.raises(InputError, match="east has no node 1 in this testbed, only node 0"):
-        Run(given, Namespaces(given.layout, small)).__enter__()
+        Run(given, Namespaces(given.seating, small)).__enter__()

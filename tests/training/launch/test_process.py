@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geotrain.errors import InputError
-from geotrain.layout import Layout
+from geotrain.seating import Seating
 from geotrain.training.launch import Launch, Loopback, Namespaces, needed_testbed, processes
 from geotrain.training.launch.process import node_name
 from tests.training.launch.runs import launch
@@ -22,14 +22,14 @@ from tests.training.plans import plan
     local=st.booleans(),
 )
 def test_each_seat_is_taken_once(stages, pipelines, width, max_restarts, local):
-    layout = Layout(plan(stages, pipelines_per_cell=pipelines, tensor_parallel=width, gpus_per_node=4))
-    given = Launch(plan_file=Path("p"), layout=layout, out=Path("o"), max_restarts=max_restarts)
-    planned = list(processes(given, Loopback(layout) if local else Namespaces(layout, needed_testbed(layout))))
+    seating = Seating(plan(stages, pipelines_per_cell=pipelines, tensor_parallel=width, gpus_per_node=4))
+    given = Launch(plan_file=Path("p"), seating=seating, out=Path("o"), max_restarts=max_restarts)
+    planned = list(processes(given, Loopback(seating) if local else Namespaces(seating, needed_testbed(seating))))
 
-    assert [seat for process in planned for seat in process.seats] == layout.seats
+    assert [seat for process in planned for seat in process.seats] == seating.seats
     assert len({process.name for process in planned}) == len(planned)
     assert len({(process.dc, process.node, process.host) for process in planned}) == sum(
-        1 if local else len(layout.nodes(dc)) for dc in layout.dcs
+        1 if local else len(seating.nodes(dc)) for dc in seating.dcs
     )
     for process in planned:
         if process.agent:
@@ -37,7 +37,7 @@ def test_each_seat_is_taken_once(stages, pipelines, width, max_restarts, local):
             continue
         (seat,) = process.seats
         told = process.environment
-        assert (told["RANK"], told["WORLD_SIZE"]) == (str(seat.rank), str(len(layout.world(seat.dc))))
+        assert (told["RANK"], told["WORLD_SIZE"]) == (str(seat.rank), str(len(seating.world(seat.dc))))
         assert told["LOCAL_RANK"] == str(seat.rank if local else seat.local_rank)
         leader = next(process for process in planned if process.dc == seat.dc)
         assert told["MASTER_ADDR"] == leader.host
@@ -45,7 +45,7 @@ def test_each_seat_is_taken_once(stages, pipelines, width, max_restarts, local):
 
 def test_a_worker_is_told_its_data_center_its_address_and_where_all_meet(tmp_path: Path):
     given = launch(tmp_path, "leave", data=Path("tokens"), insecure=False)
-    east, south = processes(given, Namespaces(given.layout, needed_testbed(given.layout)))
+    east, south = processes(given, Namespaces(given.seating, needed_testbed(given.seating)))
     assert south.command[2:] == [
         *("plan.yaml", "--dc", "south", "--data", "tokens", "--out", str(tmp_path)),
         *("--control", "10.1.0.1:29400", "--host", "10.2.0.1", "--keys", str(tmp_path / "keys"), "--do", "leave"),

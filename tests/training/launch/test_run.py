@@ -17,7 +17,7 @@ from tests.training.launch.runs import alive, launch, python, until
 
 def start(tmp_path: Path, do: str, **given) -> Run:
     made = launch(tmp_path / "run", do, **given)
-    return Run(made, Loopback(made.layout))
+    return Run(made, Loopback(made.seating))
 
 
 def both_here(tmp_path: Path) -> bool:
@@ -78,7 +78,7 @@ def test_nothing_outlives_a_launcher_that_is_killed(tmp_path: Path, max_restarts
         "from pathlib import Path; from tests.training.launch.runs import launch\n"
         "from geotrain.training.launch import Loopback, Run\n"
         f"made = launch(Path({str(tmp_path / 'run')!r}), 'stubborn', stages={stages}, max_restarts={max_restarts})\n"
-        "with Run(made, Loopback(made.layout)) as run: run.wait()"
+        "with Run(made, Loopback(made.seating)) as run: run.wait()"
     )
     with subprocess.Popen(python(script)) as launcher:
         until(lambda: all((tmp_path / "run" / f"{dc}-0.here").exists() for dc in stages))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from geotrain.errors import InputError
-from geotrain.layout import Layout
 from geotrain.plan import Plan
+from geotrain.seating import Seating
 from geotrain.training.launch import Launch
 from geotrain.training.launch.scripts import write
 from geotrain.training.launch.slurm import slurm_files
@@ -27,9 +27,9 @@ TORCHRUN = 'printf "%s\\n" "$@" > "$RECORD/$SLURMD_NODENAME"'
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
     """Six processes on two nodes of east, three on one of south."""
-    layout = Layout(plan(["east", "east", "south"], pipelines_per_cell=3, gpus_per_node=4))
+    seating = Seating(plan(["east", "east", "south"], pipelines_per_cell=3, gpus_per_node=4))
     out, data = tmp_path / "a run", Path("/data")
-    return Launch(plan_file=Path("p.yaml"), layout=layout, out=out, data=data, options=("--deadline", "2 h"))
+    return Launch(plan_file=Path("p.yaml"), seating=seating, out=out, data=data, options=("--deadline", "2 h"))
 
 
 def submitted(launch: Launch, tmp_path: Path, dc: str, nodes: str) -> dict[str, list[str]]:
@@ -60,7 +60,7 @@ def test_sbatch_takes_the_scripts_and_they_ask_for_what_the_plan_needs(launch: L
     write(tmp_path, files)
     for name in ("east.sbatch", "south.sbatch", "submit.sh", "keys.sh"):
         check_script(tmp_path / name)
-    assert Plan.load(tmp_path / "plan.yaml") == launch.layout.plan
+    assert Plan.load(tmp_path / "plan.yaml") == launch.seating.plan
 
 
 def test_an_option_that_sbatch_does_not_know_is_noticed(launch: Launch):
@@ -115,7 +115,7 @@ def test_keys_are_made_for_every_process_where_the_scripts_look_for_them(launch:
     environment = stand_ins(tmp_path / "bin", geotrain=f'exec {sys.executable} -m geotrain "$@"')
     run(launch.out / "slurm" / "keys.sh", env=environment | {"PYTHONPATH": str(Path.cwd())})
     made = {path.name for path in (launch.out / "keys").iterdir()}
-    assert made == {"ca", *(seat.name for seat in launch.layout.seats)}
+    assert made == {"ca", *(seat.name for seat in launch.seating.seats)}
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_a_control_address_that_cannot_be_one_is_refused(launch: Launch, control
 
 
 def test_a_plan_in_one_data_center_needs_no_control_address(tmp_path: Path):
-    single = Launch(plan_file=Path("p.yaml"), layout=Layout(plan(["US East"])), out=tmp_path, insecure=True)
+    single = Launch(plan_file=Path("p.yaml"), seating=Seating(plan(["US East"])), out=tmp_path, insecure=True)
     files = slurm_files(single, None)
     assert sorted(files) == ["plan.yaml", "submit.sh", "us-east.sbatch"]
     assert "--control" not in files["us-east.sbatch"] and "--dc 'US East'" in files["us-east.sbatch"]
 
 
 def test_names_that_become_the_same_file_are_refused():
-    same = Launch(plan_file=Path("p.yaml"), layout=Layout(plan(["us east", "us-east"])), out=Path())
+    same = Launch(plan_file=Path("p.yaml"), seating=Seating(plan(["us east", "us-east"])), out=Path())
     with pytest.raises(InputError, match="the data center's name is 'us east' and must be 1 to 40 letters and digits"):
         slurm_files(same, CONTROL)

@@ -43,7 +43,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Seating:
     """All seats of a plan."""
 
     plan: Plan
