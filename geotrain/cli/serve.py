@@ -284,7 +284,7 @@ def _serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         async with service(site, card, terms, metrics=metrics, journal=journal, say=say) as running:
-            app = create_app(running.engine, keys=keys, limits=limits, metrics=metrics, log=log)
+            app = create_app(running.reception, keys=keys, limits=limits, metrics=metrics, log=log)
             async with listening(app, host=host, port=port, keys=keys, left_s=left_s) as bound:
                 say(f"{card.name}: {len(site.layers())} workers and a decoder are starting")
                 starting = asyncio.create_task(running.started())
@@ -300,10 +300,10 @@ def _serve(
                     await first(ending, running.failed)
                 if running.failed.done():
                     running.failed.result()
-                say(f"ending: {running.engine.under_way} requests under way")
-                running.engine.drain()
+                say(f"ending: {running.requests.under_way} requests under way")
+                running.reception.drain()
                 over_s = time.monotonic() + drain_s
-                await running.engine.idle(drain_s)
+                await running.requests.idle(drain_s)
 
     with ExitStack() as files:
         journal = Journal(None if out is None else out / "prefill.jsonl")

@@ -18,13 +18,16 @@ from geotrain.prefill.settings import Settings
 from geotrain.serving.desk import Desk
 from geotrain.serving.engine import LiveEngine
 from geotrain.serving.journal import Journal
-from geotrain.serving.messages import Measure, Measured, Ready, Role
+from geotrain.serving.messages import Measure, Measured, Ready, Role, Windows
 from geotrain.serving.metrics import Metrics
 from geotrain.serving.model_card import ModelCard
+from geotrain.serving.reception import Reception
+from geotrain.serving.requests import Requests
 from geotrain.serving.site import Site
 from geotrain.serving.specs import BridgeSpec, DecoderSpec, Spec, WorkerSpec, bridge, decode, work
 from geotrain.serving.staff import Staff
 from geotrain.serving.steps import Steps
+from geotrain.serving.watching import Watch
 from geotrain.serving.wire import Frame, Party
 
 DECODER = "decoder"
@@ -87,7 +90,7 @@ async def service(
     journal: Journal,
     say: Callable[[str], None],
 ) -> AsyncIterator["Service"]:
-    """Inside the block `started` starts workers and decoder; as soon as they are there, the engine takes requests."""
+    """Inside the block `started` starts workers and decoder; as soon as they are there, requests are taken."""
     with tempfile.TemporaryDirectory(prefix="geotrain-serve-") as directory:
         running = Service(site, card, terms, Path(directory), metrics, journal, say)
         await running.open()
@@ -98,7 +101,7 @@ async def service(
 
 
 class Service:
-    """Its processes, and the engine that they work for."""
+    """Its processes, the requests that they work for, and who receives these."""
 
     def __init__(
         self,
@@ -110,15 +113,16 @@ class Service:
         journal: Journal,
         say: Callable[[str], None],
     ) -> None:
-        self._site, self._terms, self._directory, self._say = site, terms, directory, say
+        self._site, self._card, self._terms, self._directory, self._say = site, card, terms, directory, say
         self._secret = secrets.token_hex(32)
         self._layers = site.layers()
-        settings = site.scene.settings
-        self.engine = LiveEngine(card, names=site.names, settings=settings, metrics=metrics, journal=journal)
+        self._metrics, self._watch = metrics, Watch(metrics, journal)
+        self.requests, self.reception = Requests(), Reception(card, metrics)
+        self._engine: LiveEngine | None = None
+        """Made when all are there, and their times known."""
         self.desk = Desk(self._party("serve", "serve"), hear=self._hear, gone=self._gone, silent_s=terms.silent_s)
-        self.engine.desk = self.desk
         self.staff = Staff(self._ended)
-        self._ready: set[str] = set()
+        self._ready: dict[str, Ready] = {}
         self._hopeless: str | None = None
         """Who has ended for reasons that will not change."""
         self._changed = asyncio.Event()
@@ -178,21 +182,38 @@ class Service:
 
     async def started(self) -> None:
         """Start everybody, until requests are taken; RunError if that cannot be."""
-        self._tasks = [asyncio.create_task(self._begin()), asyncio.create_task(self.engine.tick())]
-        self._tasks[1].add_done_callback(self._ticked)
-        await asyncio.shield(self._tasks[0])
+        self._tasks.append(beginning := asyncio.create_task(self._begin()))
+        await asyncio.shield(beginning)
 
     async def _begin(self) -> None:
         await self._start()
         names = {self._site.names[slot] for slot in self._layers} | {DECODER}
-        await self._until(lambda: names <= self._ready, lambda: f"{', '.join(sorted(names - self._ready)[:5])}")
+        await self._until(
+            lambda: names <= self._ready.keys(), lambda: ", ".join(sorted(names - self._ready.keys())[:5])
+        )
         times = self._terms.times
         if times is None:
             times = {gpu: await self._measure(gpu) for gpu in sorted(self._site.gpus)}
-        site = self._site
-        forecast = site.scene.forecast(guard_s=site.scene.settings.guard_s)
-        controller = Controller(site.slots, site.kinds(times), forecast, site.scene.settings)
-        self.engine.begin(controller, Steps(forecast, [slot.row for slot in site.slots]))
+        self._engine = self._make_engine(times)
+        self.reception.open(self._engine)
+        self._tasks.append(ticking := asyncio.create_task(self._engine.tick()))
+        ticking.add_done_callback(self._ticked)
+
+    def _make_engine(self, times: Mapping[str, PrefillTime]) -> LiveEngine:
+        site, settings = self._site, self._site.scene.settings
+        forecast = site.scene.forecast(guard_s=settings.guard_s)
+        return LiveEngine(
+            self._card.name,
+            Controller(site.slots, site.kinds(times), forecast, settings),
+            Steps(forecast, [slot.row for slot in site.slots]),
+            names=site.names,
+            present=self._ready,
+            chunk_tokens=settings.chunk_tokens,
+            requests=self.requests,
+            desk=self.desk,
+            watch=self._watch,
+            metrics=self._metrics,
+        )
 
     async def _measure(self, gpu: str) -> PrefillTime:
         """On the first slot that has such a GPU."""
@@ -223,14 +244,17 @@ class Service:
     def _hear(self, name: str, frame: Frame) -> None:
         match frame.message:
             case Ready() as message:
-                self._ready.add(name)
-                self.engine.joined(name, message.address, room_tokens=message.room_tokens)
+                self._ready[name] = message
+                if self._engine is not None:
+                    self._engine.joined(name, message)
                 if name in self._asked:
                     self.desk.send(name, self._asked[name])
             case Measured() as message:
                 self._measured[name] = message.unit_s
-            case _:
-                self.engine.heard(name, frame)
+            case Windows() as message if self._engine is None:
+                self._watch.watched(name, message)
+            case _ if self._engine is not None:
+                self._engine.heard(name, frame)
         self._changed.set()
 
     def _ticked(self, ticking: asyncio.Task[None]) -> None:
@@ -238,8 +262,11 @@ class Service:
             self.failed.set_exception(error)
 
     def _gone(self, name: str) -> None:
-        self._ready.discard(name)
-        self.engine.gone(name)
+        self._ready.pop(name, None)
+        if self._engine is None:
+            self._watch.gone(name)
+        else:
+            self._engine.gone(name)
         self.staff.kill(name)
 
     def _ended(self, name: str, code: int) -> None:

@@ -15,6 +15,7 @@ from geotrain.cli import serve
 from geotrain.errors import RunError
 from geotrain.serving.engine import LiveEngine
 from geotrain.serving.http import server
+from geotrain.serving.requests import Requests
 from geotrain.serving.service import Terms
 from tests.serving import live
 
@@ -70,13 +71,13 @@ def test_the_time_to_finish_is_given_once(geotrain, files: Path, monkeypatch: py
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.Event().wait()
 
-    async def idle(engine: LiveEngine, deadline_s: float) -> None:
+    async def idle(requests: Requests, deadline_s: float) -> None:
         assert deadline_s == 200.0
         await asyncio.sleep(1.0)
 
     monkeypatch.setattr(server, "listening", listening)
     monkeypatch.setattr(LiveEngine, "tick", tick)
-    monkeypatch.setattr(LiveEngine, "idle", idle)
+    monkeypatch.setattr(Requests, "idle", idle)
     asked = ("serve", "plan.yaml", "--model", "model", "--announce", "windows", "--port", "0", "--drain", "200 s")
     assert geotrain(*asked).exit_code == 0
     # The loop's clock counts in milliseconds.

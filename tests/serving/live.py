@@ -85,7 +85,7 @@ def prompt(ids: Sequence[int], *, name: str = "", max_tokens: int = 8, **samplin
 
 async def answer(made: Service, asked: Prompt) -> list[Piece]:
     """All of it."""
-    return [piece async for piece in made.engine.submit(asked)]
+    return [piece async for piece in made.reception.submit(asked)]
 
 
 async def answers(made: Service, asked: Sequence[Prompt]) -> list[list[Piece]]:

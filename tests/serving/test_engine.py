@@ -24,6 +24,7 @@ from geotrain.serving.messages import (
     Error,
     Forget,
     Message,
+    Ready,
     Report,
     Task,
     Token,
@@ -32,8 +33,11 @@ from geotrain.serving.messages import (
 )
 from geotrain.serving.metrics import Metrics
 from geotrain.serving.model_card import ModelCard
+from geotrain.serving.reception import Reception
+from geotrain.serving.requests import Requests
 from geotrain.serving.site import Site, site
 from geotrain.serving.steps import Steps
+from geotrain.serving.watching import Watch
 from geotrain.serving.wire import Buffer, Frame
 from tests.serving import live
 from tests.serving.prefilling import SHAPE
@@ -74,21 +78,34 @@ class World:
         card = ModelCard.load(directory, name=live.NAME, created=0, max_model_len=2100, vocab_size=SHAPE.vocab_size)
         self.names, self.processes = here.names, Processes()
         decided = here.scene.settings
-        self.engine = LiveEngine(card, names=here.names, settings=decided, metrics=Metrics(), journal=Journal(None))
-        self.engine.desk = self.processes
-        for name in (*here.names, DECODER):
-            self.join(name)
+        self.metrics, self.requests = Metrics(), Requests()
         forecast = here.scene.forecast(guard_s=decided.guard_s)
-        controller = Controller(here.slots, here.kinds(dict.fromkeys(here.gpus, TIME)), forecast, decided)
-        self.engine.begin(controller, Steps(forecast, [slot.row for slot in here.slots]))
+        self.controller = Controller(here.slots, here.kinds(dict.fromkeys(here.gpus, TIME)), forecast, decided)
+        self.engine = LiveEngine(
+            live.NAME,
+            self.controller,
+            Steps(forecast, [slot.row for slot in here.slots]),
+            names=here.names,
+            present={name: self.begin(name) for name in (*here.names, DECODER)},
+            chunk_tokens=decided.chunk_tokens,
+            requests=self.requests,
+            desk=self.processes,
+            watch=Watch(self.metrics, Journal(None)),
+            metrics=self.metrics,
+        )
+        self.reception = Reception(card, self.metrics)
+        self.reception.open(self.engine)
         self.clients: list[asyncio.Task[str]] = []
 
-    def join(self, name: str) -> None:
+    def begin(self, name: str) -> Ready:
         if name == DECODER:
             self.processes.decoding[name] = set()
         else:
             self.processes.tasks[name] = {}
-        self.engine.joined(name, f"unix:{name}", room_tokens=ROOM_TOKENS)
+        return Ready(address=f"unix:{name}", room_tokens=ROOM_TOKENS)
+
+    def join(self, name: str) -> None:
+        self.engine.joined(name, self.begin(name))
 
     def leave(self, name: str) -> None:
         self.processes.tasks.pop(name, None)
@@ -103,7 +120,7 @@ class World:
         asked = live.prompt(ids_of(length), name=f"r{number}")
         last: Piece | None = None
         try:
-            async for piece in self.engine.submit(asked):
+            async for piece in self.reception.submit(asked):
                 assert last is None or last.finish is None
                 last = piece
         except (Busy, Broken, InputError) as error:
@@ -146,7 +163,7 @@ class World:
         for name in (*self.names, DECODER):
             if name not in {*self.processes.tasks, *self.processes.decoding}:
                 self.join(name)
-        while self.engine.under_way:
+        while self.requests.under_way:
             self.do("last token", 0)
             await asyncio.sleep(0.001)
 
@@ -191,13 +208,12 @@ def test_every_request_ends_and_leaves_nothing(directory: Path, degree: int, slo
         for client in world.clients:
             with suppress(asyncio.CancelledError):
                 assert await client in ("answered", "Busy", "Broken")
-        engine = world.engine
-        assert (engine.under_way, engine.reserved_tokens, engine._booked, engine._by_number) == (0, 0, {}, {})
+        assert (world.requests.under_way, world.requests.reserved_tokens, world.requests._by_number) == (0, 0, {})
+        assert world.engine._bookings._booked == {}
         assert world.processes.decoding == {DECODER: set()}
         assert world.processes.tasks == {name: {} for name in world.names}
-        assert engine._controller is not None
-        assert (engine._controller.waiting, engine._controller._promised_s) == (0, {})
-        assert engine._controller._ledger._open == {}
+        assert (world.controller.waiting, world.controller._promised_s) == (0, {})
+        assert world.controller._ledger._open == {}
 
     @settings(max_examples=60)
     @given(st.lists(EVENTS, max_size=40))
@@ -213,8 +229,8 @@ def test_what_can_never_be_answered_is_the_clients_mistake(directory: Path):
 
     async def refusal(world: World, length: int, max_tokens: int) -> str:
         with pytest.raises(InputError) as raised:
-            await anext(world.engine.submit(live.prompt(ids_of(length), max_tokens=max_tokens)))
-        assert (world.engine.under_way, world.engine.reserved_tokens) == (0, 0)
+            await anext(world.reception.submit(live.prompt(ids_of(length), max_tokens=max_tokens)))
+        assert (world.requests.under_way, world.requests.reserved_tokens) == (0, 0)
         return str(raised.value)
 
     async def story() -> None:
@@ -222,8 +238,7 @@ def test_what_can_never_be_answered_is_the_clients_mistake(directory: Path):
         assert await refusal(world, 100, 4000) == (
             "prompt and answer take 4160 tokens at the decoder, and it has room for 4096"
         )
-        assert world.engine._controller is not None
-        world.engine._controller._ledger._largest[live.NAME] = 99
+        world.controller._ledger._largest[live.NAME] = 99
         assert await refusal(world, 100, 1) == "a prompt of 100 tokens: too long for the GPUs here"
 
     asyncio.run(story())
@@ -307,6 +322,6 @@ def test_a_worker_that_comes_back_tells_its_overruns(directory: Path):
             world.hear(
                 name, Windows(trains=True, offered_s=9, used_s=1, overruns=overruns, overrun_s=0.5, guard_s=0.001)
             )
-        return world.engine._metrics.text()
+        return world.metrics.text()
 
     assert b"geotrain:overruns_total 4.0" in asyncio.run(story())

@@ -34,8 +34,8 @@ async def until(true: Callable[[], object]) -> None:
 
 async def nothing_kept(made: Service) -> None:
     """By anybody, as they say themselves."""
-    await until(lambda: made.engine.under_way == 0)
-    assert made.engine.reserved_tokens == 0
+    await until(lambda: made.requests.under_way == 0)
+    assert made.requests.reserved_tokens == 0
     made.desk.held_tokens.clear()
     await until(lambda: len(made.desk.held_tokens) == 5 and not any(made.desk.held_tokens.values()))
 
@@ -96,7 +96,7 @@ def test_the_decoder_is_killed_while_answers_stream(tmp_path: Path):
     async def story() -> None:
         async with live.running(tmp_path, degree=2) as made:
             expected = await ending(made, live.prompt(ids_of(40)))
-            streams = [made.engine.submit(live.prompt(ids_of(40), name=f"s{n}", max_tokens=2000)) for n in range(3)]
+            streams = [made.reception.submit(live.prompt(ids_of(40), name=f"s{n}", max_tokens=2000)) for n in range(3)]
             for stream in streams:
                 await anext(stream)
             strike(made, DECODER, signal.SIGKILL)
@@ -104,10 +104,10 @@ def test_the_decoder_is_killed_while_answers_stream(tmp_path: Path):
                 with pytest.raises(Broken, match="the decoder was lost"):
                     async for _ in stream:
                         pass
-            assert made.engine.ready() == "the decoder is not there"
+            assert made.reception.ready() == "the decoder is not there"
             with pytest.raises(Busy):
                 await live.answer(made, live.prompt(ids_of(40), name="too-soon"))
-            await until(lambda: made.engine.ready() is None)
+            await until(lambda: made.reception.ready() is None)
             again = [ending(made, live.prompt(ids_of(40), name=f"a{n}")) for n in range(4)]
             assert await asyncio.gather(*again) == [expected] * 4
             await nothing_kept(made)
@@ -145,7 +145,7 @@ def test_the_process_that_all_are_forked_from_is_killed(tmp_path: Path):
             os.kill(parent(before["east-0"]), signal.SIGKILL)
             await until(lambda: not any(alive(pid) for pid in before.values()))
             await until(lambda: all(made.staff.pid(name) not in {None, pid} for name, pid in before.items()))
-            await until(lambda: made.engine.ready() is None and len(made.desk.held_tokens) == 5)
+            await until(lambda: made.reception.ready() is None and len(made.desk.held_tokens) == 5)
             assert await ending(made, live.prompt(ids_of(40), name="again")) == expected
             await nothing_kept(made)
 
@@ -176,7 +176,7 @@ def test_keys_and_values_that_do_not_come_are_given_up(tmp_path: Path):
             strike(made, "east-1", signal.SIGSTOP)
             with pytest.raises(Broken, match="did not come within 5 s"):
                 await live.answer(made, live.prompt(ids_of(40), name="stuck"))
-            assert (made.engine.under_way, made.engine.reserved_tokens) == (0, 0)
+            assert (made.requests.under_way, made.requests.reserved_tokens) == (0, 0)
             strike(made, "east-1", signal.SIGCONT)
             assert await ending(made, live.prompt(ids_of(40), name="again")) == expected
             made.desk.held_tokens.clear()

@@ -63,12 +63,12 @@ def test_a_service_that_is_about_to_end_finishes_what_it_has(tmp_path: Path):
         async with live.running(tmp_path) as made:
             under_way = asyncio.create_task(live.answer(made, live.prompt(ids_of(40), max_tokens=200)))
             await asyncio.sleep(0)
-            assert made.engine.under_way == 1
-            made.engine.drain()
-            assert made.engine.ready() is not None
+            assert made.requests.under_way == 1
+            made.reception.drain()
+            assert made.reception.ready() is not None
             with pytest.raises(Draining):
                 await live.answer(made, live.prompt(ids_of(41)))
-            await made.engine.idle(30.0)
+            await made.requests.idle(30.0)
             return len(await under_way)
 
     assert asyncio.run(story()) == 200
