@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -63,10 +64,14 @@ def launch(decided: Plan, data: Path, directory: Path, *, restarts: int, options
     )
 
 
+def told(out: Path) -> list[dict[str, Any]]:
+    """What a run has said of each step."""
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
 def losses(out: Path) -> list[float]:
     """Of each step, as it was done last."""
-    log = out / "log.jsonl"
-    steps = {line["step"]: line["loss"] for line in map(json.loads, log.read_text().splitlines())}
+    steps = {line["step"]: line["loss"] for line in told(out)}
     return [steps[step] for step in sorted(steps)]
 
 
@@ -107,10 +112,14 @@ def test_a_wan_cut_of_ten_seconds_is_waited_out(decided: Plan, data: Path, expec
         until(lambda: steps_done(started.out) >= 5)
         bed.cut("east", "south")
         done = steps_done(started.out)
+        assert done < STEPS - 1, "the cut came when the run was as good as over"
         time.sleep(10.0)
         assert steps_done(started.out) <= done + 1
         bed.heal("east", "south")
         run.wait(deadline_s=DEADLINE_S)
+    # The step in which it was cut, or the next one, has waited all that time; the run stood still for nothing else.
+    waited = [line["step"] for line in told(started.out) if line["step_time_s"] > 9.0]
+    assert waited in ([done], [done + 1])
     assert losses(started.out) == pytest.approx(expected, abs=1e-5)
 
 
