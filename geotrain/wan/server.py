@@ -8,8 +8,9 @@ from geotrain.transport import Channel, ClosedError, DeadlineError, Identity, Li
 from geotrain.wan.meter import Meter
 from geotrain.wan.talk import MOST_CONNECTIONS, PATIENCE_S, Order, hear, pour, say, settings
 
-_IDLE_S = 5.0
-"""A client that has opened a channel and says nothing is sent away."""
+_FIRST_WORD_S = 2 * PATIENCE_S
+"""A client that has opened a channel and says nothing is sent away: it may take its time to open all connections, and
+some more where its machine is busy. Others who wait meanwhile have more patience than that."""
 _TURN_S = 0.5
 
 
@@ -51,7 +52,7 @@ class Server:
 
 
 def _answer(channel: Channel, tell: Callable[[str], None]) -> None:
-    order = Order.checked(hear(channel, deadline_s=_IDLE_S))
+    order = Order.checked(hear(channel, deadline_s=_FIRST_WORD_S))
     if order.do == "echo":
         tell(f"{channel.peer}: a probe begins")
         for _ in range(order.trips):
