@@ -11,7 +11,7 @@ from statistics import median, quantiles
 from benchmarks.planner import random_gains
 from geotrain.planner import Across, Ask
 from geotrain.planner.whatif import Exploration, Found, InProcess, Notebook, Point, Row, Setting, plain_grid
-from geotrain.reports.lines import whatif_svg
+from geotrain.reports.planning import whatif_svg
 from geotrain.reproduction.settings import large_cluster, large_job
 from geotrain.workload import Job
 

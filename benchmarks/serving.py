@@ -23,10 +23,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measurement import Measurement
-from geotrain.cli._demo_live import played
-from geotrain.cli._demo_process import started
-from geotrain.cli._demo_scene import LIKE, NAME, made_model
-from geotrain.cli._example import LIVE
+from geotrain.demo.live import played
+from geotrain.demo.process import started
+from geotrain.demo.scene import LIKE, NAME, PLAN, made_model
 
 LIVE_S = 250
 CLIENTS, LOAD_S = 1000, 120.0
@@ -118,7 +117,7 @@ def load() -> Iterator[Measurement]:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         scratch = Path(directory)
         made_model(scratch / NAME)
-        command = ["serve", LIVE, "--model", scratch / NAME, "--announce", scratch / "announce", "--port", 0]
+        command = ["serve", PLAN, "--model", scratch / NAME, "--announce", scratch / "announce", "--port", 0]
         command += ["--compute", "emulated", "--like", LIKE, "--out", scratch / "out"]
         with started(scratch / "serve.log", command) as serving:
             port = int(serving.until(scratch / "serve.log", r"at http://127.0.0.1:(\d+)", 300.0))

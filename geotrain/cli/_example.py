@@ -1,8 +1,6 @@
-"""The examples that come with the package: what `init` writes and `demo` plays."""
+"""The example that comes with the package: what `init` writes and `demo` plays."""
 
 from pathlib import Path
 
-_EXAMPLES = Path(__file__).parents[1] / "examples"
-EXAMPLE = _EXAMPLES / "three-dcs"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "three-dcs"
 FILES = ("cluster.yaml", "job.yaml", "plan.yaml")
-LIVE = _EXAMPLES / "live" / "plan.yaml"

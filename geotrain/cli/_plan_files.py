@@ -53,7 +53,8 @@ def write_files(
 ) -> list[str]:
     """Write what was asked for; returns a line about each file."""
     from geotrain.files import write_text
-    from geotrain.reports import frontier_svg, html_report, placement_svg, planning_html
+    from geotrain.reports.planning import frontier_svg, placement_svg, planning_html
+    from geotrain.reports.step import html_report
 
     answer, fallbacks = found.answer, found.fallbacks or ()
     lines = write_plans(files, answer, origin, fallbacks) if files.out is not None else []
@@ -72,7 +73,7 @@ def write_plans(files: Files, answer: Answer, origin: MadeBy, fallbacks: Sequenc
     """The plan, and beside it the ones to fall back to."""
     from geotrain.files import write_text
     from geotrain.planner.provenance import plan_text
-    from geotrain.reports import plan_heading
+    from geotrain.reports.planning import plan_heading
 
     assert files.out is not None
     plans = [(files.out, answer, "")]

@@ -74,7 +74,7 @@ def calibrate(
     from geotrain.prefill.calibration import Calibrations
     from geotrain.prefill.calibration import calibrate as fit
     from geotrain.prefill.measurements import published, read_table, write_table
-    from geotrain.reports.prefill_times import calibration_json, calibration_table
+    from geotrain.reports.prefill import calibration_json, calibration_table
 
     check_writable(table_out, write)
     rows: list[Measurement]

@@ -11,7 +11,7 @@ from geotrain.cli._output import JsonOption, print_json
 from geotrain.cli._plan import PlanArgument, opened
 
 if TYPE_CHECKING:
-    from geotrain.reports import Comparison
+    from geotrain.reports.schedule import Comparison
 
 
 def command(
@@ -27,7 +27,7 @@ def command(
     Example: geotrain compare plan.yaml --chart compare.svg
     """
     from geotrain.files import write_text
-    from geotrain.reports import comparison_json, comparison_svg, comparison_table
+    from geotrain.reports.schedule import comparison_json, comparison_svg, comparison_table
 
     comparison = run(plan, show_progress=not json)
     if chart is not None:
@@ -49,7 +49,7 @@ def run(path: Path, *, show_progress: bool) -> Comparison:
     from rich.progress import track
 
     from geotrain.errors import DoesNotFitError
-    from geotrain.reports import compared
+    from geotrain.reports.schedule import compared
     from geotrain.simulation import choices, try_out
 
     console = Console(stderr=True)

@@ -43,9 +43,8 @@ def command(
         geotrain compare-runs step.json run --json | jq .error
     """
     from geotrain.files import write_text, writing
-    from geotrain.reports.compare_runs import RunComparison, run_comparison_json, run_comparison_table
-    from geotrain.reports.perfetto import perfetto_traces
-    from geotrain.reports.runs_chart import runs_svg
+    from geotrain.reports.runs import RunComparison, run_comparison_json, run_comparison_table, runs_svg
+    from geotrain.reports.step import perfetto_traces
 
     comparison = RunComparison(simulated=_simulated(simulated), measured=_recorded(measured))
     if picture is not None:

@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from geotrain.cli import compare, simulate
-from geotrain.cli._demo_live import live
 from geotrain.cli._example import EXAMPLE
-from geotrain.cli._output import JsonOption, print_json
+from geotrain.cli._output import JsonOption, check_writable, print_json
 from geotrain.cli._plan import opened
 
 command = typer.Typer(rich_markup_mode=None, add_completion=False)
-command.command("live")(live)
+_IN_MEMORY = Path("/dev/shm")
 
 
 @command.callback(invoke_without_command=True)
@@ -37,7 +36,8 @@ def demo(
     if context.invoked_subcommand is not None:
         return
     from geotrain.files import write_text
-    from geotrain.reports import comparison_json, comparison_svg, comparison_table, result_json, summary_table
+    from geotrain.reports.schedule import comparison_json, comparison_svg, comparison_table
+    from geotrain.reports.step import result_json, summary_table
     from geotrain.simulation import simulate as simulate_plan
 
     plan = EXAMPLE / "plan.yaml"
@@ -61,3 +61,57 @@ def demo(
     for line in [*written, f"chart:  {chart}"]:
         typer.echo(line)
     typer.echo("your own: geotrain init my-plan")
+
+
+@command.command("live")
+def live(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where live.html goes.")] = Path("out"),
+    seconds: Annotated[
+        int, typer.Option(metavar="S", min=10, max=3600, help="How long requests come, pauses included.")
+    ] = 60,
+    json: JsonOption = False,
+) -> None:
+    """Train over an emulated WAN and serve from its bubbles.
+
+    Both at the same time, and both on one page.
+
+    Real processes, sockets and requests: `geotrain launch` on a testbed of three data centers, `geotrain serve` beside
+    it, and OpenAI's client, which sends a trace of requests in blocks with pauses between, so that steps with and
+    without load are compared within one run. GPUs are emulated: they are busy for as long as a real one would be. The
+    same plan and trace are then simulated. Takes about two minutes; without root or user namespaces there is no WAN.
+
+    Examples:
+
+        geotrain demo live
+
+        geotrain demo live --seconds 200 --out out --json
+    """
+    import tempfile
+
+    from geotrain.cli._ending import ended_by_signals
+    from geotrain.errors import InputError
+    from geotrain.files import write_text
+
+    try:
+        import fastapi  # noqa: F401
+        import openai  # noqa: F401
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"the live demo needs {error.name}: pip install 'geotrain[serve,train]' openai") from None
+    from geotrain.demo.live import played
+    from geotrain.reports.live import live_html, live_table
+
+    page = out / "live.html"
+    check_writable(page)
+    memory = _IN_MEMORY if _IN_MEMORY.is_dir() else None
+    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="geotrain-live-", dir=memory) as scratch:
+        found = played(Path(scratch), seconds, lambda words: typer.echo(words, err=True))
+    write_text(page, live_html(found))
+    if json:
+        print_json(found.json())
+        return
+
+    from rich.console import Console
+
+    Console(highlight=False).print(live_table(found))
+    typer.echo(f"page: {page}  (open it in a browser)")

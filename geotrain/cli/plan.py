@@ -96,7 +96,7 @@ def command(
     origin = files.made_by()
     written = write_files(files, found, origin, explanation, pareto=pareto)
     if json:
-        from geotrain.reports import answer_json
+        from geotrain.reports.planning import answer_json
 
         asked = explanation if explain else None
         print_json(answer_json(found.answer, origin=origin, explanation=asked, fallbacks=found.fallbacks))
@@ -110,7 +110,7 @@ def print_answer(found: Found, explanation: Explanation | None, *, pareto: bool)
     """What was asked for, as text."""
     from rich.console import Console
 
-    from geotrain.reports import answer_table, explanation_table, fallback_table, frontier_table
+    from geotrain.reports.planning import answer_table, explanation_table, fallback_table, frontier_table
 
     console = Console(highlight=False)
     console.print(answer_table(found.answer, found.worth()))

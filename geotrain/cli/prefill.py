@@ -179,8 +179,7 @@ def simulate(
 def _write(found: Study, trace_out: Path | None, report: Path | None) -> list[str]:
     """Write what was asked for; returns a line about each file."""
     from geotrain.files import write_text
-    from geotrain.reports.prefill_html import prefill_html
-    from geotrain.reports.prefill_trace import write_prefill_trace
+    from geotrain.reports.prefill import prefill_html, write_prefill_trace
 
     lines = []
     if report is not None:

@@ -54,11 +54,11 @@ def command(
     from geotrain.files import write_text
     from geotrain.reports.reproduction import (
         experiments_table,
+        reproduction_html,
         reproduction_json,
         reproduction_markdown,
         reproduction_table,
     )
-    from geotrain.reports.reproduction_html import reproduction_html
     from geotrain.reproduction import chosen, load
 
     names = chosen(only or [], quick=quick)

@@ -67,7 +67,7 @@ def command(
 
 def render(result: Result, format: Format, pipeline: int) -> str:
     """The schedule in that format."""
-    from geotrain.reports.schedule_export import pipelines, schedule_csv, schedule_json, schedule_text
+    from geotrain.reports.schedule import pipelines, schedule_csv, schedule_json, schedule_text
 
     match format:
         case "torch-csv":

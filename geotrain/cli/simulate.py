@@ -53,7 +53,7 @@ def command(
         geotrain simulate plan.yaml --json | jq .step_time_s
     """
     from geotrain.errors import InputError
-    from geotrain.reports import exact_json, exact_sentence, result_json, spread_json, spread_table, summary_table
+    from geotrain.reports.step import exact_json, exact_sentence, result_json, spread_json, spread_table, summary_table
     from geotrain.simulation import rehearse, run, spread
 
     variation = None if jitter is None else parse_jitter(jitter)
@@ -106,7 +106,7 @@ def solve_exactly(result: Result) -> Exact:
 def write_files(result: Result, *, trace: Path | None, report: Path | None) -> list[str]:
     """Write what was asked for; returns a line about each file."""
     from geotrain.files import write_text
-    from geotrain.reports import html_report, write_perfetto
+    from geotrain.reports.step import html_report, write_perfetto
 
     lines = []
     if report is not None:

@@ -47,7 +47,7 @@ def command(
         geotrain validate other-runs.csv --efficiency rule.yaml
     """
     from geotrain.files import write_text
-    from geotrain.reports import validation_json, validation_svg, validation_table
+    from geotrain.reports.validation import validation_json, validation_svg, validation_table
     from geotrain.validation import published_rows, read_rows, read_rule, rule_text, validate
     from geotrain.workload import Efficiency
 

@@ -137,8 +137,7 @@ def probe(
     found = Prober(host, port, identity=identity, peer=peer or "server", seconds=seconds, tell=_tell).probe()
 
     from geotrain.files import write_text
-    from geotrain.reports.wan import probe_json, probe_table
-    from geotrain.reports.wan_charts import probe_svg
+    from geotrain.reports.wan import probe_json, probe_svg, probe_table
 
     if chart is not None:
         write_text(chart, probe_svg(found))
@@ -194,8 +193,7 @@ def bench(
     found = Benchmark(Cluster.load(cluster), source, target, **asked, tell=_tell).run()
 
     from geotrain.files import write_text
-    from geotrain.reports.wan import bench_json, bench_table
-    from geotrain.reports.wan_charts import bench_svg
+    from geotrain.reports.wan import bench_json, bench_svg, bench_table
 
     if chart is not None:
         write_text(chart, bench_svg(found))

@@ -176,8 +176,7 @@ def _run(exploration: Exploration, story: Story) -> None:
 
 def _answer(rows: Sequence[Row], sentence: str, *, csv: Path | None, chart: Path | None, json: bool) -> None:
     from geotrain.files import write_text
-    from geotrain.reports.lines import whatif_svg
-    from geotrain.reports.whatif import whatif_csv, whatif_json, whatif_table
+    from geotrain.reports.planning import whatif_csv, whatif_json, whatif_svg, whatif_table
 
     written = []
     if csv is not None and rows:

@@ -1,12 +1,9 @@
-"""Small SVG charts, made here so that reports need no library and no network."""
+"""What SVG charts are made of, here so that reports need no library and no network."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-
-from geotrain.reports.comparison import ComparisonRow, best_first
-from geotrain.units import format_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,53 +53,6 @@ text { fill: #1b1f24; font-size: 14px; }
   .best { fill: #46b87a; }
 }
 """
-_WIDTH, _LEFT, _RIGHT, _TOP, _ROW, _BOTTOM = 860, 270, 150, 64, 30, 52
-_LOG_FROM = 20.0
-"""A spread of step times above this is drawn on a log scale, so that fast rows stay visible."""
-
-
-def comparison_svg(rows: Sequence[ComparisonRow]) -> str:
-    """Step times as horizontal bars, best first; a file of its own."""
-    ordered = best_first(rows)
-    times = [row.step_time_s for row in ordered]
-    slowest = max(times, default=1.0) or 1.0
-    fastest = min((time for time in times if time > 0), default=slowest)
-    scale = _LogScale(fastest, slowest) if slowest / fastest > _LOG_FROM else LinearScale(slowest)
-    height = _TOP + _ROW * len(ordered) + _BOTTOM
-    bottom = _TOP + _ROW * len(ordered)
-    body = [f'<text class="head" x="16" y="30">{escape("Step time, best first")}</text>']
-    for tick in scale.ticks():
-        said = format_seconds(tick) if tick > 0 else "0"
-        x = _LEFT + scale.place(tick) * (_WIDTH - _LEFT - _RIGHT)
-        body.append(f'<line class="grid" x1="{x:.1f}" y1="{_TOP - 6}" x2="{x:.1f}" y2="{bottom}"/>')
-        body.append(f'<text class="quiet" x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{said}</text>')
-    body.append(
-        f'<text class="quiet" x="{_LEFT + (_WIDTH - _LEFT - _RIGHT) / 2:.1f}" y="{bottom + 40}" '
-        f'text-anchor="middle">{scale.label}</text>'
-    )
-    body += [_comparison_bar(index, row, scale) for index, row in enumerate(ordered)]
-    said = "; ".join(f"{_name(row)}: {format_seconds(row.step_time_s)}" for row in ordered)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_WIDTH} {height}" '
-        f'width="{_WIDTH}" height="{height}"><title>Step time by schedule, connections and sharing</title>'
-        f"<desc>{escape(said)}</desc><style>{STYLE}</style>{''.join(body)}</svg>\n"
-    )
-
-
-def _name(row: ComparisonRow) -> str:
-    return f"{row.schedule}, {row.connections} conn., {row.sharing}"
-
-
-def _comparison_bar(index: int, row: ComparisonRow, scale: "LinearScale | _LogScale") -> str:
-    y = _TOP + _ROW * index
-    width = max(1.0, scale.place(row.step_time_s) * (_WIDTH - _LEFT - _RIGHT))
-    colour = "best" if index == 0 else "bar"
-    return (
-        f'<text x="{_LEFT - 10}" y="{y + 18}" text-anchor="end">{escape(_name(row))}</text>'
-        f'<rect class="{colour}" x="{_LEFT}" y="{y + 4}" width="{width:.1f}" height="{_ROW - 10}" rx="2"/>'
-        f'<text x="{_LEFT + width + 8:.1f}" y="{y + 18}">{format_seconds(row.step_time_s)}'
-        f' <tspan class="quiet">{row.speedup:.3g}x</tspan></text>'
-    )
 
 
 class LinearScale:
@@ -123,19 +73,29 @@ class LinearScale:
         return [step * number for number in range(int(self._slowest / step * 1.001) + 1)]
 
 
-class _LogScale:
-    """Whole decades; a bar starts at the decade below the fastest."""
+_COLOURS = [
+    ("#2f6fbd", "#6aa9f0"), ("#2f9e62", "#46b87a"), ("#b35900", "#e0954f"),
+    ("#8250df", "#b392f0"), ("#c2255c", "#f783ac"), ("#57606a", "#a3adba"),
+]  # fmt: skip
+_DASHES = ("none", "6 4", "2 3")
 
-    label = "step time (logarithmic scale: each line is 10 times the one before)"
 
-    def __init__(self, fastest: float, slowest: float) -> None:
-        self._low = math.floor(math.log10(fastest) - 0.2)
-        self._high = math.log10(slowest)
+def round_ticks(highest: float) -> list[float]:
+    """From 0 in four or five round steps to at least the highest."""
+    raw = (highest or 1.0) / 5
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
+    return [step * number for number in range(math.ceil((highest or 1.0) / step - 1e-9) + 1)]
 
-    def place(self, time_s: float) -> float:
-        if time_s <= 0:
-            return 0.0
-        return max(0.0, (math.log10(time_s) - self._low) / (self._high - self._low))
 
-    def ticks(self) -> list[float]:
-        return [10.0**power for power in range(self._low, math.floor(self._high) + 1)]
+def line_styles(number: int) -> str:
+    """CSS of that many lines (l0, l1, ...) and their points (p0, p1, ...), for light and dark."""
+    light: list[str] = []
+    dark: list[str] = []
+    for index in range(number):
+        colours = _COLOURS[index % len(_COLOURS)]
+        dash = _DASHES[index // len(_COLOURS) % len(_DASHES)]
+        for rules, colour, ground in ((light, colours[0], "#ffffff"), (dark, colours[1], "#14171c")):
+            rules.append(f".l{index} {{ stroke: {colour}; stroke-width: 2; fill: none; stroke-dasharray: {dash}; }}")
+            rules.append(f".p{index} {{ fill: {colour}; stroke: {ground}; stroke-width: 1; }}")
+    return "\n".join([*light, "@media (prefers-color-scheme: dark) {", *dark, "}\n"])

@@ -3,6 +3,7 @@
 Knows Results and text; knows no terminal, HTML or file.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from geotrain.action import Kind
@@ -157,3 +158,14 @@ def gains(result: Result) -> list[tuple[str, str, str, str]]:
         rows.append((gain.idea, format_seconds(gain.step_s), f"{gain.step_s / result.bound.total_s:.3f}", shorter))
         before = gain.step_s
     return rows
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Runs of numbers: 0-19, 40."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

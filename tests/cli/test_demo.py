@@ -1,6 +1,15 @@
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+
+from geotrain.demo.scene import made_model, made_scene
+from geotrain.errors import InputError
+from geotrain.prefill.settings import Settings
+from geotrain.serving import site as sites
+from tests.serving import live
 
 FILES = ["compare.svg", "report.html", "trace.json"]
 
@@ -41,3 +50,40 @@ def test_a_place_that_cannot_be_written_is_one_sentence(geotrain, tmp_path: Path
     answer = geotrain("demo", "--json")
     assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert answer.err.startswith("error: out/compare.svg: cannot be written: ")
+
+
+def test_what_live_lacks_is_named_before_anything_starts(geotrain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    answer = geotrain("demo", "live", "--out", tmp_path)
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert answer.err == "error: the live demo needs openai: pip install 'geotrain[serve,train]' openai\n"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("seconds", ["0", "nan", "1e9"])
+def test_live_refuses_a_time_that_makes_no_sense(geotrain, seconds: str):
+    answer = geotrain("demo", "live", "--seconds", seconds)
+    assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
+    assert "--seconds" in answer.err
+
+
+def test_live_refuses_a_place_that_cannot_be_written_first(geotrain, tmp_path: Path):
+    (tmp_path / "out").write_text("")
+    answer = geotrain("demo", "live", "--out", tmp_path / "out")
+    assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
+
+
+def test_live_simulates_the_settings_of_serve(geotrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[Settings] = []
+
+    def site(plan: object, model: object, settings: Settings, **where: Any) -> None:
+        asked.append(settings)
+        raise InputError("that was all")
+
+    monkeypatch.setattr(sites, "site", site)
+    plan, config = live.small_plan(), made_model(tmp_path / "tiny")
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan.dump()))
+    scene = made_scene(plan, config)
+    slo = f"{scene.settings.slo_s} s"
+    answer = geotrain("serve", str(tmp_path / "plan.yaml"), "--model", str(tmp_path / "tiny"), "--slo", slo)
+    assert answer.err.endswith("that was all\n") and asked == [scene.settings]

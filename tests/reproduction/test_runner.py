@@ -61,7 +61,7 @@ def test_other_code_finds_again(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("file", "same"),
     [
-        pytest.param("cli/_demo_live.py", False, id="a command that an experiment runs"),
+        pytest.param("demo/live.py", False, id="a command that an experiment runs"),
         pytest.param("prefill/published.csv", False, id="data"),
         pytest.param("examples/live/plan.yaml", False, id="an example"),
         pytest.param("cli/__pycache__/main.pyc", True, id="compiled"),
