@@ -44,6 +44,8 @@ from geotrain.transport import TransportError
 _S = TypeVar("_S", bound=Spec)
 _PREFILL_NICE, _DECODE_NICE = 5, 10
 """Where cores are few: first training, and who decides about requests; then who prefills; then who decodes."""
+_LAST_S = 5
+"""For clearing up when serve has hung up."""
 
 
 def _plainly(be: Callable[[_S], None]) -> Callable[[_S], None]:
@@ -107,8 +109,8 @@ class _Decodes(Protocol):
 
 
 def _begin(nice: int = 0) -> None:
-    # Ctrl-C goes to the whole group; serve decides when this process ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Until it listens to serve, there is no other way to tell it to end.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.nice(nice)
     torch.set_num_threads(1)
@@ -186,7 +188,8 @@ class Lines:
             self._loop.call_soon_threadsafe(self.send, address, message, payload)
 
     async def listen(self, hear: Callable[[Frame], Awaitable[None]], held_tokens: Callable[[], int]) -> None:
-        """To serve, until it hangs up."""
+        """To serve, until it hangs up; that alone ends this process, and soon, whatever it still has to do."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         beating = asyncio.create_task(self._beat(held_tokens))
         try:
             while True:
@@ -195,6 +198,7 @@ class Lines:
                     await hear(frame)
         finally:
             beating.cancel()
+            signal.alarm(_LAST_S)
 
     async def _beat(self, held_tokens: Callable[[], int]) -> None:
         while True:

@@ -14,7 +14,7 @@ _LASTING_S = 60.0
 """Who has lived for so long did not fail at once."""
 _PATIENCE_S = 5.0
 _NOT_STARTED = 1
-_PRELOADED = "geotrain.serving.process"
+_PRELOADED = "geotrain.serving.forking"
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Staff:
             process.kill()
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all of them: those who listened to serve have heard that it is over, and clear up."""
         self._open = False
         for restart in self._restarts:
             restart.cancel()

@@ -85,7 +85,7 @@ def serving(directory: Path, decided: Plan, *options: str) -> Iterator[Served]:
     if "--model" not in options:
         command += ["--model", str(model)]
     with said.open("wb") as file:
-        process = subprocess.Popen([*command, *options], stderr=file, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen([*command, *options], stderr=file, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         until(lambda: process.poll() is not None or "serving " in said.read_text())
         found = re.search(r"at http://127\.0\.0\.1:(\d+)/v1", said.read_text())
