@@ -167,7 +167,7 @@ def overhead() -> Iterator[Measurement]:
         precision=torch.float32,
     )
     recorder = Recorder(Path("unused"), seat, plan=plan, pooled=(), clock_offset_s=0.0, steps=range(0))
-    executor = Executor(script.cues(0, 0), num_stages=1, compute=compute, post=_NoPost(), log=recorder)
+    executor = Executor(script.cues(0, 0), num_model_stages=1, compute=compute, post=_NoPost(), log=recorder)
 
     def bare() -> None:
         part.zero_grad(set_to_none=True)

@@ -68,7 +68,7 @@ class Timeline:
     """One step of one cell."""
 
     num_stages: int
-    """Slots along a pipeline."""
+    """Slot stages: slots along a pipeline, however many stages of the model each of them holds."""
     num_pipelines: int
     """Pipelines with rows of their own, numbered from 0."""
     copies: int

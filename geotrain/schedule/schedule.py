@@ -20,7 +20,7 @@ class Shape:
     """What a schedule may depend on."""
 
     num_stages: int
-    """Slots along a pipeline."""
+    """Slot stages: slots along a pipeline, however many stages of the model each of them holds."""
     num_microbatches: int
     num_chunks: int = 1
     """Stages of the model on each slot: stage c * num_stages + s is chunk c of slot s."""

@@ -239,24 +239,24 @@ def _expect(stages, channels, expected, code, end, num_microbatches, num_channel
 
 
 @_inner
-def _stretched(ticks, factors, row, code, num_stages, num_microbatches):
+def _stretched(ticks, factors, row, code, num_model_stages, num_microbatches):
     """Ticks times the factor of this (pipeline, stage, microbatch); as they are where nothing varies."""
     if factors.shape[1] == 0:
         return ticks
-    place = (code >> PIPELINE_SHIFT) * num_stages + (code >> STAGE_SHIFT & STAGE_MASK)
+    place = (code >> PIPELINE_SHIFT) * num_model_stages + (code >> STAGE_SHIFT & STAGE_MASK)
     x = place * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
     return np.int64(ticks * factors[row, x] + 0.5)
 
 
 @_inner
-def _deliver(stages, slots, marks, waking, count, code, num_microbatches, num_slots):
+def _deliver(stages, slots, marks, waking, count, code, num_microbatches, num_stages):
     """A result has reached the neighbour that needs it."""
     k = code >> PIPELINE_SHIFT
     stage = code >> STAGE_SHIFT & STAGE_MASK
     there = stage + 1 if code & 1 == FORWARD else stage - 1
     x = (k * stages.shape[1] + there) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
     marks[x] |= ACTIVATION_HERE if code & 1 == FORWARD else GRADIENT_HERE
-    _wake(slots, waking, count, k * num_slots + stages[SLOT, there])
+    _wake(slots, waking, count, k * num_stages + stages[SLOT, there])
 
 
 @_inner
@@ -326,13 +326,13 @@ def play(
 
     `slots` tells each one's PEAK, IN_FLIGHT, FIRST and LAST, and by DONE_B < microbatches that all wait for each other.
     """
-    num_slots = len(slots) // num_pipelines
+    num_stages = len(slots) // num_pipelines
     num_channels = len(channels) // num_pipelines
-    num_stages = stages.shape[1]
+    num_model_stages = stages.shape[1]
     static = len(order) > 0
     actions = np.empty((3, num_actions), np.int64)
     transfers = np.empty((4, num_transfers), np.int64)
-    marks = np.zeros(num_pipelines * num_stages * num_microbatches, np.uint8)
+    marks = np.zeros(num_pipelines * num_model_stages * num_microbatches, np.uint8)
     expected = np.zeros((2, len(marks) * foresight), np.int64)
     queue = np.empty((num_channels, num_pipelines, queue_places), np.int64)
     queued = np.zeros((num_channels, num_pipelines, 2), np.int64)  # head and tail
@@ -351,16 +351,16 @@ def play(
             if slots[q, RUNNING] >= 0:
                 continue
             k = slots[q, PIPELINE]
-            base = k * num_stages * num_microbatches
+            base = k * num_model_stages * num_microbatches
             if static:
                 code = _listed(order, slots, marks, q, base, num_microbatches)
             else:
-                code = _ruled(stages, slots, marks, expected, q, q - k * num_slots, base, num_microbatches, split, now)
+                code = _ruled(stages, slots, marks, expected, q, q - k * num_stages, base, num_microbatches, split, now)
             if code >= 0:
                 code |= k << PIPELINE_SHIFT
                 kind = code & KIND_MASK
                 lasts = stages[DURATION + kind, code >> STAGE_SHIFT & STAGE_MASK]
-                end = now + _stretched(lasts, action_factor, kind, code, num_stages, num_microbatches)
+                end = now + _stretched(lasts, action_factor, kind, code, num_model_stages, num_microbatches)
                 if slots[q, NEXT] < len(holds):
                     end += holds[slots[q, NEXT]]
                 _start(stages, slots, q, code & PIPELINE_FREE, now, end)
@@ -394,13 +394,15 @@ def play(
                     channels[g, ON_WIRE] = t
                     flows[g, LEFT] = hop_bytes[direction, stage]
                     if transfer_factor.shape[1] > 0:
-                        x = (k * num_stages + stage) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+                        x = (k * num_model_stages + stage) * num_microbatches + (
+                            code >> MICROBATCH_SHIFT & MICROBATCH_MASK
+                        )
                         flows[g, LEFT] *= transfer_factor[direction, x]
                     flows[g, RATE] = 0.0
                     links[link, CHANGED] = 1
                     continue
                 lasts = stages[OCCUPANCY + direction, stage]
-                lasts = _stretched(lasts, transfer_factor, direction, code, num_stages, num_microbatches)
+                lasts = _stretched(lasts, transfer_factor, direction, code, num_model_stages, num_microbatches)
                 channels[g, FREE_AT] = now + lasts
                 arrival = channels[g, FREE_AT] + stages[LATENCY + direction, stage]
                 transfers[2, t] = channels[g, FREE_AT]
@@ -408,7 +410,7 @@ def play(
                 _push(heap, count, arrival, code << 2 | ARRIVED)
                 if foresight:
                     there = stage + 1 if direction == FORWARD else stage - 1
-                    x = (k * num_stages + there) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+                    x = (k * num_model_stages + there) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
                     expected[direction, x] = arrival
                 if _next_in_line(channels, queued, g, c, num_pipelines, num_channels) < 0:
                     continue
@@ -439,13 +441,13 @@ def play(
                 kind = code & KIND_MASK
                 stage = code >> STAGE_SHIFT & STAGE_MASK
                 k = slots[index, PIPELINE]
-                x = (k * num_stages + stage) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
+                x = (k * num_model_stages + stage) * num_microbatches + (code >> MICROBATCH_SHIFT & MICROBATCH_MASK)
                 if kind > R:
                     slots[index, UNITS] += stages[HELD + kind, stage]
                     slots[index, PEAK] = max(slots[index, PEAK], slots[index, UNITS])
                 if kind == R or kind >= W or (kind != F and stage == 0):
                     continue
-                if kind == F and stage == num_stages - 1:
+                if kind == F and stage == num_model_stages - 1:
                     marks[x] |= GRADIENT_HERE
                     continue
                 direction = FORWARD
@@ -453,12 +455,12 @@ def play(
                     direction = BACKWARD
                     marks[x - num_microbatches] |= GRADIENT_SENT
                     if stages[RECOMPUTES, stage - 1]:
-                        _wake(slots, waking, count, k * num_slots + stages[SLOT, stage - 1])
+                        _wake(slots, waking, count, k * num_stages + stages[SLOT, stage - 1])
                 # The result sets out: at once, on its own channel, or into the queue of a shared one.
                 code = k << PIPELINE_SHIFT | code - kind | direction
                 c = stages[CHANNEL + direction, stage]
                 if c < 0:
-                    _deliver(stages, slots, marks, waking, count, code, num_microbatches, num_slots)
+                    _deliver(stages, slots, marks, waking, count, code, num_microbatches, num_stages)
                     continue
                 g = k * num_channels + c
                 if channels[g, POOLED] or channels[g, LINK] >= 0:
@@ -470,7 +472,7 @@ def play(
                 count[TRANSFERS] = t + 1
                 begin = max(now, channels[g, FREE_AT])
                 lasts = stages[OCCUPANCY + direction, stage]
-                lasts = _stretched(lasts, transfer_factor, direction, code, num_stages, num_microbatches)
+                lasts = _stretched(lasts, transfer_factor, direction, code, num_model_stages, num_microbatches)
                 channels[g, FREE_AT] = begin + lasts
                 transfers[0, t] = code
                 transfers[1, t] = begin
@@ -478,7 +480,7 @@ def play(
                 transfers[3, t] = channels[g, FREE_AT] + stages[LATENCY + direction, stage]
                 _push(heap, count, transfers[3, t], code << 2 | ARRIVED)
             elif what == ARRIVED:
-                _deliver(stages, slots, marks, waking, count, index, num_microbatches, num_slots)
+                _deliver(stages, slots, marks, waking, count, index, num_microbatches, num_stages)
             elif what == CHANNEL_FREE:
                 channels[index, CALLED] = 0
                 _stir(channels, stirring, count, index)

@@ -166,11 +166,11 @@ def _network_waits(problem: Problem, timeline: Timeline) -> tuple[float, float]:
     actions, transfers = timeline.actions, timeline.transfers
     if len(transfers) == 0:
         return 0.0, 0.0
-    num_stages, microbatches = len(problem.costs), problem.plan.num_microbatches
-    size = timeline.num_pipelines * num_stages * microbatches
+    num_model_stages, microbatches = len(problem.costs), problem.plan.num_microbatches
+    size = timeline.num_pipelines * num_model_stages * microbatches
 
     def index(pipeline: Ints, stage: Ints, microbatch: Ints) -> Ints:
-        return np.asarray((pipeline * num_stages + stage) * microbatches + microbatch)
+        return np.asarray((pipeline * num_model_stages + stage) * microbatches + microbatch)
 
     order = timeline.by_slot
     slot = timeline.slot_of_action[order]
@@ -195,7 +195,7 @@ def _network_waits(problem: Problem, timeline: Timeline) -> tuple[float, float]:
         over_wan[at] = crosses[moved]
         here = index(actions.pipeline[rows], actions.stage[rows], actions.microbatch[rows])
         neighbour = actions.stage[rows] + step
-        inside = (neighbour >= 0) & (neighbour < num_stages)
+        inside = (neighbour >= 0) & (neighbour < num_model_stages)
         sent[here[inside] + step * microbatches] = actions.end_s[rows[inside]]
         idle = actions.start_s[rows] > idle_from[rows]
         rows, here = rows[idle], here[idle]

@@ -66,13 +66,13 @@ class Executor(Generic[Parcel]):
         self,
         cues: Sequence[Cue],
         *,
-        num_stages: int,
+        num_model_stages: int,
         compute: Compute[Parcel],
         post: Post[Parcel],
         log: Log,
         idling: Idling | None = None,
     ) -> None:
-        self._last = num_stages - 1
+        self._last = num_model_stages - 1
         self._compute, self._post, self._log = compute, post, log
         self._idling = idling or Idling(cues, step_time_s=0.0, listener=Nobody())
         redone = {(cue.action.stage, cue.action.microbatch) for cue in cues if cue.action.kind is Kind.R}

@@ -138,14 +138,14 @@ class Routes:
         self,
         *,
         slot: int,
-        num_slots: int,
+        num_stages: int,
         lines: Mapping[int, Line],
         mailbox: Mailbox,
         deadline_s: float,
         on_send: Callable[[Key, float], None] = lambda key, at_s: None,
         shared: "Shared | None" = None,
     ) -> None:
-        self._slot, self._num_slots, self._lines, self._mailbox = slot, num_slots, lines, mailbox
+        self._slot, self._num_stages, self._lines, self._mailbox = slot, num_stages, lines, mailbox
         self._deadline_s, self._on_send, self._shared = deadline_s, on_send, shared
 
     def begin(self, step: int) -> None:
@@ -156,7 +156,7 @@ class Routes:
     def send(self, step: int, backward: bool, stage: int, microbatch: int, parcel: torch.Tensor) -> None:
         """To the neighbour that needs it."""
         key = Key(step, backward, stage, microbatch)
-        target = (stage - 1 if backward else stage + 1) % self._num_slots
+        target = (stage - 1 if backward else stage + 1) % self._num_stages
         if target == self._slot:
             self._mailbox.put(key, parcel)
         elif target in self._lines:
@@ -177,7 +177,7 @@ class Routes:
     def receive(self, step: int, backward: bool, stage: int, microbatch: int) -> torch.Tensor:
         """Wait for it."""
         key = Key(step, backward, stage, microbatch)
-        if self._shared is not None and self._shared.comes_to_first(stage % self._num_slots):
+        if self._shared is not None and self._shared.comes_to_first(stage % self._num_stages):
             return self._shared.receive(lambda: self._mailbox.take(key, deadline_s=self._deadline_s))
         return self._mailbox.take(key, deadline_s=self._deadline_s)
 

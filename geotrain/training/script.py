@@ -25,6 +25,7 @@ class Script:
     """The action lists of one cell; all cells do the same."""
 
     num_stages: int
+    """Slot stages."""
     num_chunks: int
     step_time_s: float
     pooled: frozenset[int]

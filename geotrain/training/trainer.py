@@ -153,7 +153,7 @@ class _Run:
         """All steps that are left."""
         routes = Routes(
             slot=self.seat.stage,
-            num_slots=self.script.num_stages,
+            num_stages=self.script.num_stages,
             lines=self.wires.lines,
             mailbox=self.mailbox,
             deadline_s=self.options.deadline_s,
@@ -164,7 +164,7 @@ class _Run:
         idling = Idling(cues, step_time_s=self.script.step_time_s, listener=listener)
         executor = Executor(
             cues,
-            num_stages=self.script.num_model_stages,
+            num_model_stages=self.script.num_model_stages,
             compute=self.learner.compute,
             post=routes,
             log=self.recorder,

@@ -127,7 +127,7 @@ def test_every_slot_does_its_list_and_every_parcel_finds_its_place(
         executors = [
             Executor(
                 script.cues(pipeline, stage),
-                num_stages=script.num_model_stages,
+                num_model_stages=script.num_model_stages,
                 compute=Numbers(did[stage], pipeline, script.num_model_stages - 1),
                 post=shelf,
                 log=logs[stage],
@@ -177,7 +177,7 @@ def test_an_idle_slot_says_until_when_and_when_it_is_over():
     cues, ear, shelf, log = script.cues(0, 1), Ear(), Shelf(), Log()
     executor = Executor(
         cues,
-        num_stages=2,
+        num_model_stages=2,
         compute=Numbers([], 0, 1),
         post=shelf,
         log=log,
@@ -208,5 +208,5 @@ def test_what_is_there_already_makes_no_window():
     for microbatch in range(4):
         shelf.send(0, False, 0, microbatch, f"activation 0 {microbatch}")
     idling = Idling(cues, step_time_s=script.step_time_s, listener=ear)
-    Executor(cues, num_stages=2, compute=Numbers([], 0, 1), post=shelf, log=Log(), idling=idling).step(0)
+    Executor(cues, num_model_stages=2, compute=Numbers([], 0, 1), post=shelf, log=Log(), idling=idling).step(0)
     assert (len(ear.steps), ear.windows) == (1, [])

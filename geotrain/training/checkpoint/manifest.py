@@ -47,6 +47,7 @@ class Manifest(Document):
     """Everything but the tensors."""
 
     stage: Whole
+    """Slot stage: with all chunks of it."""
     num_stages: Whole
     attempt: str
     """Which start of the run wrote it: only stages of one attempt belong together."""
