@@ -1,10 +1,8 @@
-"""How serve, workers and the decoder find each other: at `unix:/path` or `host:port`, other hosts over TLS only."""
+"""How serve, workers and the decoder find each other: all are on one machine, so an address is a socket's path."""
 
 import asyncio
-import ipaddress
 import os
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,25 +10,18 @@ from typing import Any
 
 from geotrain.errors import InputError
 from geotrain.serving.wire import PIECE_BYTES, Limits, Party, Wire
-from geotrain.transport import ClosedError, RefusedError, TransportError
+from geotrain.transport import ClosedError, TransportError
 from geotrain.transport.errors import plain
 
-_UNIX = "unix:"
 _BACKLOG = 256
 
 
 async def connect(address: str, me: Party, *, limits: Limits | None = None) -> Wire:
     """A connection to who listens there; ClosedError if nobody does, RefusedError if we are not let in."""
     limits = limits or Limits()
-    secured = _context(address, me, server=False)
     try:
         async with asyncio.timeout(limits.greeting_s):
-            if address.startswith(_UNIX):
-                streams = await asyncio.open_unix_connection(address.removeprefix(_UNIX), limit=PIECE_BYTES)
-            else:
-                streams = await asyncio.open_connection(*_split(address), ssl=secured, limit=PIECE_BYTES)
-    except ssl.SSLError as error:
-        raise RefusedError(f"{address}: TLS failed: {plain(error)}") from None
+            streams = await asyncio.open_unix_connection(address, limit=PIECE_BYTES)
     except TimeoutError:
         raise ClosedError(f"{address}: does not answer within {limits.greeting_s:g} s") from None
     except OSError as error:
@@ -55,22 +46,15 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._file: os.stat_result | None = None
         self.address = ""
-        """Where it listens, with the port that it got."""
+        """Where it listens."""
 
     async def open(self, address: str) -> None:
-        """InputError if nobody can listen there. A socket file is for this user only, and replaces one left behind."""
-        secured = _context(address, self._me, server=True)
-        options: dict[str, Any] = {"limit": PIECE_BYTES, "backlog": _BACKLOG}
+        """InputError if nobody can listen there. The socket is for this user only, and replaces one left behind."""
         try:
-            if address.startswith(_UNIX):
-                self._server = await asyncio.start_unix_server(
-                    self._welcome, sock=_bind(Path(address.removeprefix(_UNIX))), **options
-                )
-                self.address, self._file = address, os.stat(address.removeprefix(_UNIX))
-            else:
-                host, port = _split(address)
-                self._server = await asyncio.start_server(self._welcome, host, port, ssl=secured, **options)
-                self.address = f"{host}:{self._server.sockets[0].getsockname()[1]}"
+            self._server = await asyncio.start_unix_server(
+                self._welcome, sock=_bind(Path(address)), limit=PIECE_BYTES, backlog=_BACKLOG
+            )
+            self.address, self._file = address, os.stat(address)
         except OSError as error:
             raise InputError(f"{address}: nobody can listen there: {plain(error)}") from None
 
@@ -83,7 +67,7 @@ class Listener:
             peer.cancel()
         await asyncio.gather(*self._peers, return_exceptions=True)
         if self._file is not None:
-            _leave(Path(self.address.removeprefix(_UNIX)), self._file)
+            _leave(Path(self.address), self._file)
 
     def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = asyncio.create_task(self._let_in(Wire(reader, writer, self._limits)))
@@ -98,27 +82,6 @@ class Listener:
                 await self._serve(wire)
         finally:
             await wire.close()
-
-
-def _context(address: str, me: Party, *, server: bool) -> ssl.SSLContext | None:
-    if address.startswith(_UNIX):
-        return None
-    if me.credentials is not None:
-        return me.credentials.context(server=server)
-    host, _ = _split(address)
-    with suppress(ValueError):
-        if ipaddress.ip_address(host).is_loopback:
-            return None
-    if host == "localhost":
-        return None
-    raise InputError(f"{address}: is not this machine, so it needs the keys of this process (`geotrain keys`)")
-
-
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise InputError(f"{address!r} must be unix:/path or host:port")
-    return host.strip("[]"), int(port)
 
 
 def _bind(path: Path) -> socket.socket:

@@ -279,4 +279,4 @@ class Service:
         return Party(role=role, name=name, secret=self._secret)
 
     def _address(self, name: str) -> str:
-        return f"unix:{self._directory / name}.sock"
+        return f"{self._directory / name}.sock"

@@ -8,7 +8,6 @@ nobody makes this side take memory that the limits do not allow: before its gree
 
 import asyncio
 import hmac
-import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from geotrain.serving.messages import VERSION, Error, Hello, Message, Role, decode, encode, payload_bytes
-from geotrain.transport import ClosedError, Credentials, DeadlineError, FrameError, RefusedError
+from geotrain.transport import ClosedError, DeadlineError, FrameError, RefusedError
 from geotrain.transport.errors import plain
-from geotrain.transport.tls import certified_name
 
 Buffer = bytes | bytearray | memoryview
 
@@ -47,7 +45,6 @@ class Party:
     name: str
     secret: str = field(repr=False)
     """The same for all processes of a service."""
-    credentials: Credentials | None = None
 
     @property
     def hello(self) -> Hello:
@@ -186,9 +183,6 @@ class Wire:
             raise RefusedError(f"speaks version {hello.version}, this side speaks {VERSION}")
         if not hmac.compare_digest(hello.secret.encode(), me.secret.encode()):
             raise RefusedError("has another secret")
-        tls: ssl.SSLObject | None = self._writer.get_extra_info("ssl_object")
-        if tls is not None and (name := certified_name(tls)) != hello.name:
-            raise RefusedError(f"calls itself {hello.name}, but its certificate says {name}")
         return hello
 
     def abort(self) -> None:

@@ -102,7 +102,7 @@ class World:
             self.processes.decoding[name] = set()
         else:
             self.processes.tasks[name] = {}
-        return Ready(address=f"unix:{name}", room_tokens=ROOM_TOKENS)
+        return Ready(address=f"/{name}", room_tokens=ROOM_TOKENS)
 
     def join(self, name: str) -> None:
         self.engine.joined(name, self.begin(name))

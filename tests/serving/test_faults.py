@@ -153,7 +153,7 @@ def test_the_process_that_all_are_forked_from_is_killed(tmp_path: Path):
 
 
 def test_who_is_replaced_leaves_the_place_to_the_next(tmp_path: Path):
-    me, address = Party(role="worker", name="east-0", secret="s"), f"unix:{tmp_path / 'east-0.sock'}"
+    me, address = Party(role="worker", name="east-0", secret="s"), str(tmp_path / "east-0.sock")
 
     async def serve(wire: Wire) -> None: ...
 
