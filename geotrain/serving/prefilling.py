@@ -5,19 +5,19 @@ unit of it the gate is asked anew, so training never waits for longer than a uni
 """
 
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from geotrain.device import Device
 from geotrain.errors import RunError
 from geotrain.model.generate import choice
+from geotrain.serving.beside import Beside
 from geotrain.serving.gate import Gate
+from geotrain.serving.measuring import measured
 from geotrain.serving.messages import (
     Error,
     FirstToken,
@@ -28,23 +28,17 @@ from geotrain.serving.messages import (
     Measured,
     Message,
     Report,
-    Step,
     Task,
-    Window,
-    Windows,
 )
 from geotrain.serving.shard import Chunk, Pass, Shard
 from geotrain.serving.tensors import pack, unpack
-from geotrain.serving.windows import LOOK_S, State
+from geotrain.serving.windows import LOOK_S
 from geotrain.serving.wire import Buffer
 
 _IDLE_S = 0.25
 """Without tasks it looks so often what training is doing."""
-_TELL_S = 0.5
-"""How often it says what became of the windows."""
 _FORGOTTEN = 4096
 _SAME_WINDOW_S = 1e-3
-_TRIES = 3
 _FORGIVING = 0.98
 """What is left, after a look in vain, of the belief that the next unit takes as long as the last."""
 
@@ -86,11 +80,7 @@ class Prefilling:
         self._held: dict[int, set[str]] = {}
         """Keys and values here, by booking."""
         self._forgotten: deque[int] = deque(maxlen=_FORGOTTEN)
-        self._step: tuple[float, int] | None = None
-        """Birth of the training process, and its step."""
-        self._wasted_s: defaultdict[str, float] = defaultdict(float)
-        self._trains: bool | None = None
-        self._told_s = 0.0
+        self._beside = Beside(gate, lambda message: send(None, message, b""))
         self._ended = False
 
     def give(self, message: Message, payload: bytearray) -> None:
@@ -112,10 +102,10 @@ class Prefilling:
         """Until it is ended."""
         while not self._ended:
             self._read()
-            self._watch()
+            self._beside.look()
             work = self._next()
             if work is None:
-                with self._wasting("nothing to do"):
+                with self._beside.wasting("nothing to do"):
                     self._gate.sleep(_IDLE_S)
             elif self._may(work):
                 try:
@@ -139,8 +129,9 @@ class Prefilling:
                 case Forget():
                     for booking in message.bookings:
                         self._forget(booking)
-                case Measure():
-                    self._measure(message)
+                case Measure(points=points):
+                    unit_s = measured(self._shard, self._gate, points, ended=lambda: self._ended)
+                    self._send(None, Measured(unit_s=unit_s), b"")
                 case _:
                     self._send(None, Error(message=f"{message.kind}: is not for a worker"), b"")
 
@@ -164,34 +155,6 @@ class Prefilling:
         for part in task.slices:
             self._send(None, Error(request=part.request, message=message), b"")
 
-    # Training beside it
-
-    def _watch(self) -> None:
-        """Tell serve of training's steps, and of what became of their windows."""
-        self._gate.look()
-        record = self._gate.record
-        now_s, trains = time.monotonic(), record is not None and record.state is State.RUNNING
-        if record is not None and trains and (record.born_s, record.step) != self._step:
-            first = self._step is None or self._step[0] != record.born_s
-            self._step = record.born_s, record.step
-            past, complete = self._gate.take_past()
-            windows = tuple(Window(mark=one.mark, start_s=one.start_s, end_s=one.end_s) for one in past)
-            step = Step(number=record.step, begin_s=record.begin_s, length_s=record.length_s, windows=windows)
-            self._send(None, step.model_copy(update={"complete": complete, "first": first}), b"")
-        if trains != self._trains or now_s - self._told_s > _TELL_S:
-            self._trains, self._told_s = trains, now_s
-            gate = self._gate
-            told = Windows(
-                trains=trains,
-                offered_s=gate.offered_s,
-                used_s=gate.used_s,
-                wasted_s=dict(self._wasted_s),
-                overruns=gate.overruns,
-                overrun_s=gate.overrun_s,
-                guard_s=gate.guard_s,
-            )
-            self._send(None, told, b"")
-
     # Work
 
     def _next(self) -> _Work | None:
@@ -207,21 +170,13 @@ class Prefilling:
         if self._gate.open_for(unit_s):
             return True
         start_s = time.monotonic()
-        with self._wasting("too short"):
+        with self._beside.wasting("too short"):
             opened = not self._inbox and self._gate.wait(unit_s, LOOK_S)
         work.waited_s += time.monotonic() - start_s
         if not opened:
             # Held up once is not for ever: no window might be as long as that.
             work.last_s = max(min(work.last_s, work.task.seldom_s), work.last_s * _FORGIVING)
         return opened
-
-    @contextmanager
-    def _wasting(self, reason: str) -> Iterator[None]:
-        """Idle time of the slot that passes in the block is lost."""
-        before_s = self._gate.offered_s
-        yield
-        self._gate.look()
-        self._wasted_s[reason] += max(0.0, self._gate.offered_s - before_s)
 
     def _unit(self, work: _Work) -> None:
         task = work.task
@@ -297,43 +252,3 @@ class Prefilling:
             }
         )
         self._send(None, report, b"")
-
-    # Times
-
-    def _measure(self, message: Measure) -> None:
-        """Seconds of a layer at each point, the median of some tries, in windows like all work."""
-        part = self._shard.part
-        found = []
-        for new, cached in message.points:
-            seconds = [self._tried(new, cached, part.embeds) for _ in range(_TRIES)]
-            found.append(float(np.median(seconds)))
-        self._send(None, Measured(unit_s=tuple(found)), b"")
-
-    def _tried(self, new: int, cached: int, embeds: bool) -> float:
-        name, config = "measure", self._shard.part.config
-        shape, dtype = () if embeds else (config.hidden_size,), next(self._shard.part.parameters()).dtype
-
-        def some(tokens: int) -> torch.Tensor:
-            return torch.zeros((tokens, *shape), dtype=torch.int64 if embeds else dtype)
-
-        self._shard.start(name, cached + new)
-        try:
-            if cached:
-                self._passed(Chunk(request=name, x=some(cached), position=0, is_last=False))
-            return self._passed(Chunk(request=name, x=some(new), position=cached, is_last=False))
-        finally:
-            self._shard.release(name)
-
-    def _passed(self, chunk: Chunk) -> float:
-        """Mean time of a layer."""
-        times_s: list[float] = []
-        run = self._shard.run([chunk])
-        while not run.out:
-            # The quickest: a layer that took longer was held up, and no window might be as long as that.
-            while not self._gate.wait(min(times_s, default=0.0), LOOK_S) and not self._ended:
-                pass
-            start_s = time.monotonic()
-            next(run)
-            times_s.append(time.monotonic() - start_s)
-            self._gate.ran(start_s)
-        return sum(times_s) / len(times_s)
