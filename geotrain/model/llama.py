@@ -156,14 +156,14 @@ class Part(nn.Module):
         """Token ids to hidden states, where the part begins with ids."""
         return self.model["embed_tokens"](x) if self.embeds else x
 
-    def layerwise(self, x: Tensor, cache: Cache | Row | None = None) -> Iterator[Tensor]:
-        """What each layer makes of hidden states, computed when it is asked for.
+    def layerwise(self, x: Tensor, cache: Cache | Row | None = None, layers: range | None = None) -> Iterator[Tensor]:
+        """What each layer, or each of these, makes of hidden states, computed when it is asked for.
 
         After the last, the cache is to be advanced; before, one may give up and begin again.
         """
         rotary = self._rotary(x, cache)
-        for block in self.model["layers"].children():
-            x = block(x, rotary, cache)
+        for layer in self.layers if layers is None else layers:
+            x = self.get_submodule(f"model.layers.{layer}")(x, rotary, cache)
             yield x
 
     def logits(self, x: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """What the controller decides: bookings, and refusals."""
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from geotrain.prefill.fleet import Kind
 from geotrain.prefill.request import End, Request
@@ -36,6 +37,12 @@ class Booking:
         """On each slot."""
         layers: list[int] = self.kind.layers[self.instance].tolist()
         return layers
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """First layer of each slot, and the one behind its last."""
+        ends = list(accumulate(self.layers, initial=0))
+        return list(pairwise(ends))
 
     @property
     def tokens(self) -> int:

@@ -1,7 +1,8 @@
 """The controller: requests, beacons and reports in; bookings and refusals out. Pure: every time is an argument.
 
 A request is let in if its predicted time to first token keeps the SLO, waits in fair order, and is booked, a short
-while ahead, on the instance where it ends soonest. Slots work their bookings off in order, in their bubbles.
+while ahead, on the instance where it ends soonest; on two of them together if it is too long for one. Slots work their
+bookings off in order, in their bubbles.
 """
 
 import math
@@ -23,6 +24,10 @@ _REVIEW = 32
 """After so many it thinks again."""
 _MOST_MARGIN = 0.5
 """Share of the SLO; who kept everybody out would learn nothing."""
+_LATELY = 256
+"""Requests over which the share of those turned away is taken."""
+_SPARE = 0.01
+"""Above that share no prompt is divided between instances: their slots wait for each other, at the cost of others."""
 _FORGETTING = 0.5
 """What is left of misses after a step in which few promises came due."""
 
@@ -40,6 +45,8 @@ class Controller:
         self._promised_s: dict[int, float] = {}
         self._late_s = np.zeros(_MEMORY)
         self._kept = self._kept_before = 0
+        self._refused = 0.0
+        """Share of those turned away when they came, lately."""
         self._margin_s = 0.0
         """What promises are made longer by, after those that were missed."""
         self.wake_s = math.inf
@@ -63,7 +70,12 @@ class Controller:
             return [Refuse(request, End.REJECTED, "too long")]
         offer = self._ledger.best(model, (request,), now_s)
         ttft_s = self._predicted_s(request, offer)
-        if offer is None or ttft_s > self._settings.slo_s:
+        if ttft_s > self._settings.slo_s:
+            offer = self._together(request, offer, now_s)
+            ttft_s = self._predicted_s(request, offer)
+        refused = offer is None or ttft_s > self._settings.slo_s
+        self._refused += (refused - self._refused) / _LATELY
+        if offer is None or refused:
             return self._elsewhere(request, now_s, ttft_s)
         self._promised_s[request.id] = now_s + ttft_s - self._margin_s
         if not len(self._queue) and offer.start_s <= now_s + self._horizon_s:
@@ -78,7 +90,7 @@ class Controller:
         self.wake_s = math.inf
         while len(self._queue):
             first = self._queue.first()
-            offer = self._offer((first.request,), now_s)
+            offer = self._in_time(first.request, now_s)
             end_s = math.inf if offer is None else offer.end_s + offer.hand_over_s
             wake_s = self._wake_s(first, offer, now_s)
             if now_s < wake_s:
@@ -94,7 +106,7 @@ class Controller:
                 commands.append(self._run(batch, together))
                 continue
             for request in batch:
-                alone = self._offer((request,), now_s)
+                alone = self._in_time(request, now_s)
                 commands += [self._run((request,), alone)] if alone else self._elsewhere(request, now_s, math.inf)
         return commands
 
@@ -115,7 +127,7 @@ class Controller:
         void = self._ledger.lost(slot, now_s)
         commands: list[Command] = []
         for request in (request for booking in void for request in booking.requests):
-            offer = self._offer((request,), now_s)
+            offer = self._in_time(request, now_s)
             if offer is None or offer.end_s + offer.hand_over_s > request.arrival_s + self._settings.slo_s:
                 self._promised_s.pop(request.id, None)
                 commands.append(Refuse(request, End.FAILED, "slot lost"))
@@ -171,7 +183,7 @@ class Controller:
         if wake_s <= now_s or offer.end_s + offer.hand_over_s > first.deadline_s:
             return now_s
         # Whoever waits for a certain slot must not keep those behind him off the others.
-        return now_s if self._ledger.has_idle(offer.crew, now_s) else wake_s
+        return now_s if self._ledger.has_idle(self._model(first.request), now_s) else wake_s
 
     def _predicted_s(self, request: Request, offer: Offer | None) -> float:
         """Time to first token: exact for who comes first, by the work ahead for who has to queue."""
@@ -193,6 +205,20 @@ class Controller:
 
     def _offer(self, requests: tuple[Request, ...], now_s: float, *, dedicated: bool = False) -> Offer | None:
         return self._ledger.best(self._model(requests[0]), requests, now_s, dedicated=dedicated)
+
+    def _in_time(self, request: Request, now_s: float) -> Offer | None:
+        """The best place, which may be late."""
+        offer = self._offer((request,), now_s)
+        if offer is None or offer.end_s + offer.hand_over_s > request.arrival_s + self._settings.slo_s:
+            return self._together(request, offer, now_s)
+        return offer
+
+    def _together(self, request: Request, offer: Offer | None, now_s: float) -> Offer | None:
+        """A sooner place on two instances together, while hardly anybody is turned away; else the one that is given."""
+        if self._refused > _SPARE:
+            return offer
+        found = self._ledger.best(self._model(request), (request,), now_s, together=True)
+        return offer if found is None or (offer is not None and offer.end_s <= found.end_s) else found
 
     def _model(self, request: Request) -> str:
         """Of a request that was let in."""

@@ -34,16 +34,25 @@ class Crew:
 
     kind: Kind
     chunk_tokens: int
-    room: Ints = field(init=False)
-    """[instance]: tokens whose keys and values still fit."""
+    room: Ints
+    """[slot]: keys and values of the model that still fit, in layers of one token; all crews of a model share it."""
     prefixes: Prefixes = field(init=False)
     prompt: Callable[[int, int], Work] = field(init=False)
     """A prompt of that many tokens, of which so many are cached; the latest are remembered, as lengths come again."""
 
     def __post_init__(self) -> None:
-        self.room = self.kind.room_tokens.copy()
         self.prefixes = Prefixes(len(self.kind))
         self.prompt = lru_cache(_MOST_LENGTHS)(self._prompt)
+
+    @property
+    def room_tokens(self) -> Ints:
+        """[instance]: tokens whose keys and values still fit; NOTHING where a slot is gone."""
+        rooms: Ints = (self.room[self.kind.slots] // self.kind.layers).min(axis=1)
+        return rooms
+
+    def left_tokens(self, instance: int) -> int:
+        """What `room_tokens` says of one."""
+        return int((self.room[self.kind.slots[instance]] // self.kind.layers[instance]).min())
 
     def _prompt(self, tokens: int, cached: int) -> Work:
         pieces = self.kind.time.chunks(tokens - cached, cached, self.chunk_tokens)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -58,7 +58,11 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """Instances that work at the same pace: one model, one type of GPU, one fabric, one number of slots."""
+    """Instances that work at the same pace: one model, one type of GPU, one fabric, one number of slots.
+
+    Two of them can also prefill a prompt together, as an instance of twice the slots: each slot then takes some of the
+    layers it holds. That is quicker for a prompt of several chunks, and slots wait for each other.
+    """
 
     served: Served
     time: PrefillTime
@@ -67,12 +71,19 @@ class Kind:
     slots: Ints
     """[instance, q]"""
     layers: Ints
-    """[instance, q]: layers of the model on that slot; they add up to all."""
-    room_tokens: Ints
-    """[instance]: tokens whose keys and values it can hold."""
+    """[instance, q]: layers that the slot works on; they add up to all of the model."""
+    room: Ints
+    """[instance, q]: keys and values that the slot can hold, counted in layers of one token."""
+    together: bool = False
+    """Whether it is two instances at a time, with the weights and the memory that these have anyway."""
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    @property
+    def degree(self) -> int:
+        """Slots of an instance."""
+        return int(self.slots.shape[1])
 
     def hop_s(self, tokens: int) -> float:
         """For the hidden states of that many tokens to get from one slot to the next."""
@@ -92,16 +103,17 @@ def fleet(
     slots: Sequence[Slot], models: Mapping[str, Served], *, chunk_tokens: int, degree: int | None
 ) -> dict[str, list[Kind]]:
     """Instances of every model; every slot holds a shard of each. DoesNotFitError if one cannot be held."""
-    return {
-        name: _kinds(slots, name, served, len(models), chunk_tokens=chunk_tokens, degree=degree)
-        for name, served in models.items()
-    }
+    found: dict[str, list[Kind]] = {}
+    for name, served in models.items():
+        alone = _kinds(slots, name, served, len(models), chunk_tokens=chunk_tokens, degree=degree)
+        found[name] = alone + [pairs for kind in alone if (pairs := _paired(slots, kind)) is not None]
+    return found
 
 
 def _kinds(
     slots: Sequence[Slot], name: str, served: Served, sharing: int, *, chunk_tokens: int, degree: int | None
 ) -> list[Kind]:
-    kinds: dict[tuple[object, ...], list[tuple[list[int], list[int], int]]] = {}
+    kinds: dict[tuple[object, ...], list[tuple[list[int], list[int], list[int]]]] = {}
     for dc, dedicated in dict.fromkeys((slot.dc, slot.dedicated) for slot in slots):
         here = [index for index, slot in enumerate(slots) if (slot.dc, slot.dedicated) == (dc, dedicated)]
         for group, layers, room in _grouped(slots, here, name, served, sharing, chunk_tokens, degree):
@@ -115,10 +127,38 @@ def _kinds(
             like=slots[members[0][0][0]],
             slots=np.array([group for group, _, _ in members]),
             layers=np.array([layers for _, layers, _ in members]),
-            room_tokens=np.array([room for _, _, room in members]),
+            room=np.array([room for _, _, room in members]),
         )
         for members in kinds.values()
     ]
+
+
+def _paired(slots: Sequence[Slot], kind: Kind) -> Kind | None:
+    """Each instance with the next of its data center that is cut alike, around the circle; None if there are none."""
+    alike: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for instance, (group, layers) in enumerate(zip(kind.slots.tolist(), kind.layers.tolist(), strict=True)):
+        if min(layers) > 1:
+            alike.setdefault((slots[group[0]].dc, tuple(layers)), []).append(instance)
+    pairs = [
+        (members[i], members[(i + 1) % len(members)])
+        for members in alike.values()
+        for i in range(len(members) if len(members) > 2 else len(members) - 1)
+    ]
+    if not pairs:
+        return None
+    # Layer after layer: a shard's first layers on one of the two slots that hold it, the others on the other one.
+    both = kind.slots[np.array(pairs)].transpose(0, 2, 1)
+    shares = [
+        [_shares(mine, [slots[slot].idle_s for slot in two]) for mine, two in zip(layers, holders, strict=True)]
+        for layers, holders in zip(kind.layers[[first for first, _ in pairs]].tolist(), both.tolist(), strict=True)
+    ]
+    return replace(
+        kind,
+        slots=both.reshape(len(pairs), -1),
+        layers=np.array(shares).reshape(len(pairs), -1),
+        room=kind.room[np.array(pairs)].transpose(0, 2, 1).reshape(len(pairs), -1),
+        together=True,
+    )
 
 
 def _grouped(
@@ -129,7 +169,7 @@ def _grouped(
     sharing: int,
     chunk_tokens: int,
     degree: int | None,
-) -> list[tuple[list[int], list[int], int]]:
+) -> list[tuple[list[int], list[int], list[int]]]:
     """Slots of one data center by instance, with layers and room; as few slots each as memory allows."""
     # Slots that idle alike stand together: an instance is as quick as its busiest slot.
     order = sorted(here, key=lambda index: (slots[index].idle_s, index))
@@ -144,10 +184,13 @@ def _grouped(
         groups = [group[-served.shape.layers :].tolist() for group in np.array_split(order, len(order) // wanted)]
         layers = [_shares(served.shape.layers, [slots[index].idle_s for index in group]) for group in groups]
         rooms = [
-            _room_tokens([slots[index] for index in group], each, served, sharing, chunk_tokens)
+            _room([slots[index] for index in group], each, served, sharing, chunk_tokens)
             for group, each in zip(groups, layers, strict=True)
         ]
-        if min(rooms) >= _LEAST_PROMPTS * chunk_tokens:
+        least = _LEAST_PROMPTS * chunk_tokens
+        if all(
+            has >= least * mine for pair in zip(rooms, layers, strict=True) for has, mine in zip(*pair, strict=True)
+        ):
             return list(zip(groups, layers, rooms, strict=True))
     tightest = min((slots[index] for index in here), key=lambda slot: slot.free_bytes)
     weights = served.shape.parameters * _ELEMENT_BYTES
@@ -168,14 +211,14 @@ def _shares(layers: int, idle_s: Sequence[float]) -> list[int]:
     return [int(share) + 1 for share in shares]
 
 
-def _room_tokens(group: Sequence[Slot], layers: Sequence[int], served: Served, sharing: int, chunk_tokens: int) -> int:
-    """Tokens of keys and values that fit on every slot of the group, beside weights and workspace."""
+def _room(group: Sequence[Slot], layers: Sequence[int], served: Served, sharing: int, chunk_tokens: int) -> list[int]:
+    """Keys and values that fit on each slot of the group, beside weights and workspace; in layers of a token."""
     shape = served.shape
-    rooms: list[float] = []
+    rooms: list[int] = []
     for q, (slot, mine) in enumerate(zip(group, layers, strict=True)):
         ends = (q == 0) + (q == len(group) - 1) if not shape.tied_embeddings or len(group) > 1 else 1
         weights = mine * shape.layer_parameters + ends * shape.embedding_parameters
         taken = weights * _ELEMENT_BYTES + served.workspace_bytes(chunk_tokens)
         free = slot.free_bytes * slot.gpus / sharing
-        rooms.append((free - taken) / (served.kv_bytes * mine / shape.layers))
-    return int(max(0.0, min(rooms)))
+        rooms.append(int(max(0.0, free - taken) / (served.kv_bytes / shape.layers)))
+    return rooms

@@ -1,6 +1,6 @@
 """Who is booked where: frontiers of the slots, room on the instances, and the soonest end for whoever comes next."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,9 +46,15 @@ class Ledger:
         self, slots: Sequence[Slot], kinds: Mapping[str, Sequence[Kind]], forecast: Forecast, settings: Settings
     ) -> None:
         self._forecast, self._settings = forecast, settings
-        self.crews = {model: [Crew(kind, settings.chunk_tokens) for kind in each] for model, each in kinds.items()}
-        self._largest = {m: max(int(crew.room.max()) for crew in crews) for m, crews in self.crews.items()}
+        self.crews = {model: _crews(len(slots), each, settings.chunk_tokens) for model, each in kinds.items()}
+        self._largest = {m: max(int(crew.room_tokens.max()) for crew in crews) for m, crews in self.crews.items()}
         self._crew_of = {id(crew.kind): crew for crews in self.crews.values() for crew in crews}
+        self._homes: list[list[tuple[Crew, int]]] = [[] for _ in slots]
+        """Of each slot: the instances, one of each model, whose layers it holds."""
+        for crew in self._crew_of.values():
+            for instance, group in enumerate([] if crew.kind.together else crew.kind.slots.tolist()):
+                for slot in group:
+                    self._homes[slot].append((crew, instance))
         # Dedicated slots share a row behind the forecast's: one window without end.
         self._always = forecast.bubbles.num_slots
         self._own_rows = np.array([self._always if slot.dedicated else slot.row for slot in slots])
@@ -71,7 +77,7 @@ class Ledger:
         so_far = np.append(0.0, np.cumsum(np.maximum(forecast.usable_end_s - forecast.start_s, 0.0)))
         self._idle = np.append(np.diff(so_far[forecast.bubbles.first]) / forecast.step_s, 1.0)
         crews = [crew for crew in self._crew_of.values() if not crew.kind.like.dedicated]
-        alive = np.unique(np.concatenate([crew.kind.slots[crew.room != NOTHING].ravel() for crew in crews]))
+        alive = np.unique(np.concatenate([crew.kind.slots[crew.room_tokens != NOTHING].ravel() for crew in crews]))
         self.rate = float(self._idle[self._rows[alive]].sum())
         """Slot-seconds of bubbles per second."""
 
@@ -81,25 +87,36 @@ class Ledger:
 
     def crowded(self, model: str, tokens: int) -> bool:
         """Whether so many tokens have no room in the bubbles until something there is done."""
-        return all(crew.room.max() < tokens for crew in self.crews[model] if not crew.kind.like.dedicated)
+        return all(crew.room_tokens.max() < tokens for crew in self.crews[model] if not crew.kind.like.dedicated)
 
-    def has_idle(self, crew: Crew, now_s: float) -> bool:
-        """Whether one of its instances has nothing to do."""
+    def has_idle(self, model: str, now_s: float) -> bool:
+        """Whether an instance in the bubbles has nothing to do."""
         if self._frontier_s.min() > now_s:
             return False
-        dry = (self._frontier_s[crew.kind.slots] <= now_s).all(axis=1)
-        return bool((dry & (crew.room != NOTHING)).any())
+        return any(
+            bool(((self._frontier_s[crew.kind.slots] <= now_s).all(axis=1) & (crew.room_tokens != NOTHING)).any())
+            for crew in self.crews[model]
+            if not crew.kind.together and not crew.kind.like.dedicated
+        )
 
     def capacity_rps(self, model: str, tokens: int) -> float:
         """Prompts of that length in a second, on all slots that are there."""
         return max(_LEAST_RPS, self.rate / self.crews[model][0].prompt(tokens, 0).total_s)
 
-    def best(self, model: str, requests: tuple[Request, ...], now_s: float, *, dedicated: bool = False) -> Offer | None:
+    def best(
+        self,
+        model: str,
+        requests: tuple[Request, ...],
+        now_s: float,
+        *,
+        dedicated: bool = False,
+        together: bool = False,
+    ) -> Offer | None:
         """Where the requests, one or a batch, end soonest."""
         found: Offer | None = None
         tokens, blocks = requests[0].input_tokens, requests[0].blocks
         for crew in self.crews[model]:
-            if crew.kind.like.dedicated == dedicated:
+            if (crew.kind.like.dedicated, crew.kind.together) == (dedicated, together):
                 work = crew.prompt(tokens, 0) if len(requests) == 1 else crew.batch(requests)
                 found = self._sooner(found, crew, slice(None), work, now_s)
                 for instance, cached in crew.prefixes.longest(blocks):
@@ -121,7 +138,7 @@ class Ledger:
             self._frontier_s,
             kind.slots[among],
             kind.layers[among],
-            crew.room[among],
+            crew.room,
             work.tokens,
             work.unit_s,
             work.hop_s,
@@ -199,7 +216,8 @@ class Ledger:
             dry = dry or not busy
         crew = self._crew_of[id(booking.kind)]
         for request in booking.requests:
-            crew.prefixes.keep(booking.instance, request.blocks, int(crew.room[booking.instance]))
+            if request.blocks and not crew.kind.together:
+                crew.prefixes.keep(booking.instance, request.blocks, crew.left_tokens(booking.instance))
         return booking, dry
 
     def catch_up(self, now_s: float) -> None:
@@ -216,8 +234,8 @@ class Ledger:
     def lost(self, slot: int, now_s: float) -> list[Booking]:
         """The slot is gone, and with it its instances; what was booked on them is void."""
         self._gone.add(slot)
-        for crew, instance in self._instances_on(slot):
-            crew.room[instance] = NOTHING
+        for crew, instance in self._homes[slot]:
+            crew.room[slot] = NOTHING
             crew.prefixes.shrink(instance, 0)
         self.refresh()
         return self._void(sorted(self._on_slot[slot]), now_s)
@@ -226,9 +244,8 @@ class Ledger:
         """The slot is there again, with nothing on it."""
         self._gone.discard(slot)
         self._frontier_s[slot] = now_s
-        for crew, instance in self._instances_on(slot):
-            if self._gone.isdisjoint(crew.kind.slots[instance].tolist()):
-                crew.room[instance] = crew.kind.room_tokens[instance]
+        for crew, instance in self._homes[slot]:
+            crew.room[slot] = crew.kind.room[instance, crew.kind.slots[instance].tolist().index(slot)]
         self.refresh()
 
     def vacate(self, slot: int, *, vacant: bool) -> None:
@@ -239,11 +256,6 @@ class Ledger:
     def drop(self, number: int, now_s: float) -> Booking:
         """A booking that nobody waits for any more is void."""
         return self._void([number], now_s)[0]
-
-    def _instances_on(self, slot: int) -> Iterator[tuple[Crew, int]]:
-        for crew in self._crew_of.values():
-            for instance in np.flatnonzero((crew.kind.slots == slot).any(axis=1)).tolist():
-                yield crew, instance
 
     def overdue(self, arrived_s: float, now_s: float) -> list[Booking]:
         """What is still open of who arrived before that time is void."""
@@ -265,8 +277,19 @@ class Ledger:
         return booking
 
     def _hold(self, booking: Booking, sign: int) -> None:
-        """Keep, or give back, what a booking takes."""
-        crew, instance = self._crew_of[id(booking.kind)], booking.instance
-        if crew.room[instance] != NOTHING:
-            crew.room[instance] -= sign * booking.tokens
-            crew.prefixes.shrink(instance, int(crew.room[instance]))
+        """Take, or give back, the memory of a booking; prefixes kept there make room."""
+        room, slots = self._crew_of[id(booking.kind)].room, booking.slots
+        for slot, layers in zip(slots, booking.layers, strict=True):
+            if slot not in self._gone:
+                room[slot] -= sign * booking.tokens * layers
+        for crew, instance in (home for slot in slots for home in self._homes[slot]):
+            if crew.room is room and crew.prefixes.tokens(instance):
+                crew.prefixes.shrink(instance, crew.left_tokens(instance))
+
+
+def _crews(num_slots: int, kinds: Sequence[Kind], chunk_tokens: int) -> list[Crew]:
+    """Of one model; they share its memory."""
+    room = np.zeros(num_slots, dtype=np.int64)
+    for kind in kinds:
+        room[kind.slots] = kind.room
+    return [Crew(kind, chunk_tokens, room) for kind in kinds]

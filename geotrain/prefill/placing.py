@@ -92,7 +92,7 @@ def place(
 ):  # fmt: skip
     """(instance, start, end) that ends soonest among the `instances` with room for the tokens; NOTHING if none does.
 
-    `idle` is the share of its time that each row is idle.
+    `idle` is the share of its time that each row is idle, `room` what slots can hold, in layers of one token.
     """
     best, best_start_s, best_end_s = NOTHING, np.inf, np.inf
     count, width = instances.shape
@@ -101,11 +101,12 @@ def place(
         rest_s, tried = unit_s[1:].sum(), np.full(len(first), NOTHING)
         for i in range(count):
             # No sooner than the first chunk from any of the slots to the last, and then the others there.
-            least_s, after = now_s, 0
+            least_s, after, holds = now_s, 0, True
             for q in range(width - 1, -1, -1):
                 after += layers[i, q]
                 least_s = max(least_s, max(now_s, frontier[instances[i, q]]) + unit_s[0] * after)
-            if room[i] < tokens or least_s + rest_s * layers[i, width - 1] >= best_end_s:
+                holds = holds and room[instances[i, q]] >= tokens * layers[i, q]
+            if not holds or least_s + rest_s * layers[i, width - 1] >= best_end_s:
                 continue
             like = tried[rows[instances[i, 0]]]
             if like != NOTHING and no_sooner(
@@ -124,12 +125,13 @@ def place(
     total_s, alike = unit_s.sum(), np.full(len(first), NOTHING)
     keys = np.full(len(first), np.inf)
     for i in range(count):
-        key = now_s
+        key, holds = now_s, True
         for q in range(width):
             row = rows[instances[i, q]]
             key = max(key, max(now_s, frontier[instances[i, q]]) + total_s * layers[i, q] / idle[row])
+            holds = holds and room[instances[i, q]] >= tokens * layers[i, q]
         row = rows[instances[i, 0]]
-        if room[i] >= tokens and key < keys[row]:
+        if holds and key < keys[row]:
             keys[row], alike[row] = key, i
     for _ in range(max(1, _SHORTLIST // width)):
         row = np.argmin(keys)

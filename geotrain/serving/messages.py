@@ -66,12 +66,14 @@ class Slice(_Strict):
 
 
 class Task(_Strict):
-    """To a worker: one chunk of a booking, through the layers of its slot."""
+    """To a worker: one chunk of a booking, through layers of its slot."""
 
     kind: Literal["task"] = "task"
     booking: Whole
     place: Whole
     """Of the slot in its instance."""
+    layers: tuple[Whole, Whole]
+    """The first, and the one behind the last: all that the slot has, or some where another one has them too."""
     chunk: Whole
     slices: Annotated[tuple[Slice, ...], Field(min_length=1, max_length=4096)]
     unit_s: Seconds

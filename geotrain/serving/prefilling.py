@@ -181,7 +181,7 @@ class Prefilling:
     def _unit(self, work: _Work) -> None:
         task = work.task
         if work.run is None:
-            work.run = self._shard.run(self._chunks(task, work.x))
+            work.run = self._shard.run(self._chunks(task, work.x), range(*task.layers))
             if task.place == 0 and task.chunk == 0:
                 self._report(work, "started")
         start_s = time.monotonic()

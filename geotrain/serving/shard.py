@@ -41,7 +41,7 @@ class Chunk:
 
     request: str
     x: Tensor
-    """Token ids [token] for the first shard, hidden states [token, hidden] for the others."""
+    """Token ids [token] for the model's first layer, hidden states [token, hidden] for others."""
     position: int
     """Of the first token in its prompt."""
     is_last: bool = True
@@ -49,37 +49,39 @@ class Chunk:
 
 
 class Pass(Iterator[int]):
-    """Chunks of different requests on their way through a shard: each `next` is one layer and gives its number.
+    """Chunks of different requests on their way through layers: each `next` is one of them and gives its number.
 
     It counts when all layers are done; given up before, it may be run again.
     """
 
-    def __init__(self, part: Part, chunks: Sequence[Chunk], caches: Sequence[Cache]) -> None:
-        self._part, self._chunks = part, chunks
+    def __init__(self, part: Part, layers: range, chunks: Sequence[Chunk], caches: Sequence[Cache]) -> None:
+        self._part, self._layers, self._chunks = part, layers, chunks
         self._device = next(part.parameters()).device
         self._row = Row(caches, [len(chunk.x) for chunk in chunks])
-        self._layers = self._run()
+        self._steps = self._run()
         self.out: list[Tensor | None] = []
-        """In the end, of each chunk: hidden states [token, hidden] for the next shard, or from the model's last shard
+        """In the end, of each chunk: hidden states [token, hidden] for the next layer, or from the model's last one
         the logits [vocab] of what follows the prompt, if the chunk ends it."""
 
     def __next__(self) -> int:
         with torch.inference_mode():
-            layer = next(self._layers)
+            layer = next(self._steps)
         settle(self._device)
         return layer
 
     def _run(self) -> Iterator[int]:
-        x = self._part.embed(torch.cat([chunk.x for chunk in self._chunks])[None].to(self._device))
-        for layer, out in zip(self._part.layers, self._part.layerwise(x, self._row), strict=False):
-            if layer == self._part.layers[-1]:
+        x = torch.cat([chunk.x for chunk in self._chunks])[None].to(self._device)
+        if self._layers.start == 0:
+            x = self._part.embed(x)
+        for layer, out in zip(self._layers, self._part.layerwise(x, self._row, self._layers), strict=False):
+            if layer == self._layers[-1]:
                 self._row.advance(out.shape[1])
                 self.out = self._ends(out[0])
             yield layer
 
     def _ends(self, hidden: Tensor) -> list[Tensor | None]:
         each = torch.split(hidden, [len(chunk.x) for chunk in self._chunks])
-        if not self._part.heads:
+        if self._layers.stop < self._part.config.num_hidden_layers:
             return list(each)
         ends = [x[-1] for x, chunk in zip(each, self._chunks, strict=True) if chunk.is_last]
         logits = iter(self._part.logits(torch.stack(ends))) if ends else iter(())
@@ -117,8 +119,13 @@ class Shard:
             raise RunError(f"request {request} has been started already")
         self._caches[request] = Cache(tokens)
 
-    def run(self, chunks: Sequence[Chunk]) -> Pass:
-        """The next chunk of each of these requests, together; nothing is computed yet."""
+    def run(self, chunks: Sequence[Chunk], layers: range | None = None) -> Pass:
+        """The next chunk of each of these requests, together, through some of the layers; nothing is computed yet."""
+        layers = self.layers if layers is None else layers
+        if not layers or layers.start < self.layers.start or layers.stop > self.layers.stop:
+            raise RunError(
+                f"layers {self.layers.start} to {self.layers.stop} are here, not {layers.start} to {layers.stop}"
+            )
         caches = [self._cache(chunk.request) for chunk in chunks]
         for chunk, cache in zip(chunks, caches, strict=True):
             if chunk.position != cache.length or chunk.position + len(chunk.x) > cache.capacity:
@@ -126,7 +133,7 @@ class Shard:
                     f"request {chunk.request}: a chunk has tokens {chunk.position} to "
                     f"{chunk.position + len(chunk.x)}, and {cache.length} to {cache.capacity} are awaited"
                 )
-        return Pass(self.part, chunks, caches)
+        return Pass(self.part, layers, chunks, caches)
 
     def kv(self, request: str, layer: int, start: int, end: int) -> Tensor:
         """Keys and values [2, kv_heads, token, head_dim] of tokens that the layer has seen; a view."""

@@ -34,7 +34,8 @@ class Site:
     def layers(self) -> dict[int, tuple[int, int]]:
         """First layer, and the one behind the last, of every slot that has some."""
         found: dict[int, tuple[int, int]] = {}
-        for kind in self.kinds({gpu: PrefillTime() for gpu in self.gpus})[self.model.name]:
+        kinds = self.kinds({gpu: PrefillTime() for gpu in self.gpus})[self.model.name]
+        for kind in (kind for kind in kinds if not kind.together):
             for slots, layers in zip(kind.slots.tolist(), kind.layers.tolist(), strict=True):
                 first = 0
                 for slot, mine in zip(slots, layers, strict=True):

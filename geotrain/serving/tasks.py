@@ -20,12 +20,14 @@ def tasks(
     booking: Booking, prompts: Sequence[Prompt], *, chunk_tokens: int, addresses: Sequence[str], decoder: str
 ) -> Iterator[tuple[int, Task, bytes]]:
     """By place in the booking; `addresses` of its slots, in order. The first slot gets the tokens."""
+    spans = booking.spans
     for chunk, parts in enumerate(_parts(booking, prompts, chunk_tokens)):
         about, ids = _ids([token for prompt, one in parts for token in _tokens(prompt, one)])
         for place in range(len(addresses)):
             task = Task(
                 booking=booking.number,
                 place=place,
+                layers=spans[place],
                 chunk=chunk,
                 slices=tuple(one for _, one in parts),
                 unit_s=booking.unit_s[chunk],

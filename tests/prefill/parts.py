@@ -54,7 +54,7 @@ def ask(number: int, tokens: int = 100, *, at_s: float = 0.0, **more: Any) -> Re
 def held_bytes(kinds: Sequence[Kind], chunk_tokens: int, bookings: Sequence[Booking] = ()) -> dict[int, float]:
     """What prefill takes on each slot: shards of all models, a workspace for each, keys and values."""
     held: dict[int, float] = {}
-    for kind in kinds:
+    for kind in (kind for kind in kinds if not kind.together):
         shape = kind.served.shape
         for slots, layers in zip(kind.slots.tolist(), kind.layers.tolist(), strict=True):
             for q, (place, mine) in enumerate(zip(slots, layers, strict=True)):

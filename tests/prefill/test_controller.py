@@ -69,17 +69,23 @@ class World:
             return
         assert self.controller.waiting == len(self.waiting)
         books = self.controller._ledger
-        for crew in chain(*books.crews.values()):
-            mine = [booking for booking in self.running.values() if booking.kind is crew.kind]
-            for instance, (room, most) in enumerate(
-                zip(crew.room.tolist(), crew.kind.room_tokens.tolist(), strict=True)
-            ):
-                if self.dead.intersection(crew.kind.slots[instance].tolist()):
-                    assert room == NOTHING and crew.prefixes.tokens(instance) == 0
-                    continue
-                held = sum(booking.tokens for booking in mine if booking.instance == instance)
-                assert 0 <= room == most - held
-                assert crew.prefixes.tokens(instance) <= room
+        for model, crews in books.crews.items():
+            mine = {id(kind) for kind in self.kinds[model]}
+            held = Counter[int]()
+            for booking in (booking for booking in self.running.values() if id(booking.kind) in mine):
+                for place, layers in zip(booking.slots, booking.layers, strict=True):
+                    held[place] += booking.tokens * layers
+            for crew in crews:
+                for places, rooms in zip(crew.kind.slots.tolist(), crew.kind.room.tolist(), strict=True):
+                    for place, most in zip(places, rooms, strict=True):
+                        left = int(crew.room[place])
+                        assert left == NOTHING if place in self.dead else 0 <= left == most - held[place]
+                for instance, (places, room) in enumerate(
+                    zip(crew.kind.slots.tolist(), crew.room_tokens.tolist(), strict=True)
+                ):
+                    gone = bool(self.dead.intersection(places))
+                    assert (room == NOTHING) == gone
+                    assert crew.prefixes.tokens(instance) <= (0 if gone else room)
         sizes = held_bytes(list(chain(*self.kinds.values())), self.settings.chunk_tokens, list(self.running.values()))
         assert all(size <= self.slots[place].free_bytes * self.slots[place].gpus for place, size in sizes.items())
 
@@ -220,9 +226,9 @@ def test_ten_thousand_requests_leave_nothing_behind() -> None:
     world.end()
     assert sorted(world.ends) == list(range(10_000))
     assert 2_000 < Counter(world.ends.values())[End.DONE] < 9_000
-    (crew,) = world.controller._ledger.crews["tiny"]
-    assert crew.room.tolist() == crew.kind.room_tokens.tolist()
-    assert len(crew.prefixes._where) * BLOCK_TOKENS <= crew.room.sum()
+    alone, pairs = world.controller._ledger.crews["tiny"]
+    assert (alone.room[alone.kind.slots] == alone.kind.room).all() and alone.room is pairs.room
+    assert len(alone.prefixes._where) * BLOCK_TOKENS <= alone.room_tokens.sum() and not pairs.prefixes._where
 
 
 def test_who_waits_when_all_slots_are_lost_is_told() -> None:
@@ -240,7 +246,7 @@ def test_who_waits_when_all_slots_are_lost_is_told() -> None:
 
 def test_a_batch_without_room_is_booked_one_by_one_as_far_as_that_goes() -> None:
     world = World([slot(0)])
-    world.kinds["tiny"][0].room_tokens[:] = 1550
+    world.kinds["tiny"][0].room[:] = 1550 * MODEL.layers
     world.controller = Controller(world.slots, world.kinds, Forecast(CELL, guard_s=0.0, quantile=0.75), world.settings)
     world.now_s = 0.29
     world.arrive(ask(0, 1400, at_s=0.29))
@@ -251,6 +257,27 @@ def test_a_batch_without_room_is_booked_one_by_one_as_far_as_that_goes() -> None
     assert [[request.id for request in booking.requests] for booking in world.running.values()] == [[0], [1]]
     assert (world.ends, world.reasons) == ({2: End.REJECTED}, {"busy": 1})
     world.end()
+
+
+def test_a_prompt_too_long_for_one_slot_gets_two_unless_others_are_turned_away_already() -> None:
+    """8,000 tokens take one slot 1.23 s, and two of them 0.65 s; the SLO is 1 s."""
+    world = World([slot(0)] * 2)
+    world.arrive(ask(0, 4000, at_s=0.0))
+    world.arrive(ask(1, 8000, at_s=1.0))
+    assert [len(booking.slots) for booking in world.running.values()] == [1]
+    world.end()
+    world.now_s = 2.0
+    world.arrive(ask(2, 8000, at_s=2.0))
+    (booking,) = world.running.values()
+    assert len(booking.slots) == 2 and booking.end_s == pytest.approx(2.647)
+    world.end()
+    for number in range(100, 150):
+        world.arrive(ask(number, 2000, at_s=2.0))
+    world.end()
+    turned_away = Counter(world.ends.values())[End.REJECTED]
+    world.now_s = 5.0
+    world.arrive(ask(3, 8000, at_s=5.0))
+    assert turned_away > 10 and world.ends[3] == End.REJECTED
 
 
 def test_unknown_models_and_prompts_that_fit_nowhere_are_refused_at_once() -> None:

@@ -1,14 +1,14 @@
 """Which slots make an instance, and what it can hold."""
 
 from collections import Counter
-from itertools import chain
+from itertools import accumulate, chain
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geotrain.errors import DoesNotFitError
-from geotrain.prefill.fleet import Slot, fleet
+from geotrain.prefill.fleet import Kind, Slot, fleet
 from geotrain.workload import Model
 from tests.prefill.parts import MODEL, held_bytes, served, slot
 
@@ -50,26 +50,44 @@ def assert_holds(slots: list[Slot], models: list[Model], degree: int | None) -> 
     everywhere = {(each.dc, each.dedicated) for each in slots}
     taken = held_bytes(list(chain(*kinds.values())), CHUNK)
     for model in models:
-        users = Counter(int(place) for kind in kinds[model.name] for place in kind.slots.ravel())
+        alone = [kind for kind in kinds[model.name] if not kind.together]
+        users = Counter(int(place) for kind in alone for place in kind.slots.ravel())
         assert set(users.values()) == {1}
         assert {(slots[place].dc, slots[place].dedicated) for place in users} == everywhere
-        for kind in kinds[model.name]:
+        for kind in alone:
             assert kind.served.shape is model and len(kind) == len(kind.slots) == len(kind.layers)
             assert (kind.layers.sum(axis=1) == model.layers).all() and kind.layers.min() >= 1
             assert degree is None or kind.slots.shape[1] >= min(degree, model.layers)
-            for group, layers, room in zip(kind.slots.tolist(), kind.layers, kind.room_tokens.tolist(), strict=True):
+            for group, layers, rooms in zip(kind.slots.tolist(), kind.layers, kind.room.tolist(), strict=True):
                 members = [slots[place] for place in group]
                 assert len({(each.dc, each.dedicated) for each in members}) == 1
                 assert (members[0].dedicated, members[0].gpu) == (kind.like.dedicated, kind.like.gpu)
-                assert room >= 2 * CHUNK
+                assert all(room >= 2 * CHUNK * mine for room, mine in zip(rooms, layers.tolist(), strict=True))
                 # Who idles more has no fewer layers.
                 idle = [each.idle_s for each in members]
                 shares = list(zip(idle, layers.tolist(), strict=True))
                 assert all(mine <= other for i, mine in shares for j, other in shares if i < j)
-                for place, mine in zip(group, layers.tolist(), strict=True):
-                    taken[place] += room * mine * 2 * model.kv_heads * model.head_dim * 2
+                for place, room in zip(group, rooms, strict=True):
+                    taken[place] += room * 2 * model.kv_heads * model.head_dim * 2
+        for pair in (kind for kind in kinds[model.name] if kind.together):
+            assert_together(slots, alone, pair)
     for place, size in taken.items():
         assert size <= slots[place].free_bytes * slots[place].gpus * (1 + 1e-12)
+
+
+def assert_together(slots: list[Slot], alone: list[Kind], pair: Kind) -> None:
+    """Every slot works on layers that it holds anyway, with the memory it has anyway."""
+    holds: dict[int, tuple[range, int]] = {}
+    for kind in alone:
+        for group, layers, rooms in zip(kind.slots.tolist(), kind.layers.tolist(), kind.room.tolist(), strict=True):
+            for place, last, mine, room in zip(group, accumulate(layers), layers, rooms, strict=True):
+                holds[place] = range(last - mine, last), room
+    for group, layers, rooms in zip(pair.slots.tolist(), pair.layers.tolist(), pair.room.tolist(), strict=True):
+        assert len(set(group)) == len(group) and len({slots[place].dc for place in group}) == 1
+        assert sum(layers) == pair.served.shape.layers
+        for place, last, mine, room in zip(group, accumulate(layers), layers, rooms, strict=True):
+            here, most = holds[place]
+            assert mine >= 1 and here.start <= last - mine < last <= here.stop and room == most
 
 
 @given(slots=SLOTS, models=MODELS, degree=st.one_of(st.none(), st.integers(1, 4)))
@@ -100,9 +118,11 @@ def test_as_few_slots_as_memory_allows(slots: list[Slot], model: Model) -> None:
 
 def test_slots_that_idle_alike_stand_together_and_share_by_idle_time() -> None:
     slots = [slot(idle_s=idle_s, row=row) for row, idle_s in enumerate([1.0, 9.0, 9.0, 1.0])]
-    (kind,) = fleet(slots, {"m": served()}, chunk_tokens=CHUNK, degree=2)["m"]
+    kind, pairs = fleet(slots, {"m": served()}, chunk_tokens=CHUNK, degree=2)["m"]
     assert kind.slots.tolist() == [[0, 3], [1, 2]]
     assert kind.layers.tolist() == [[2, 2], [2, 2]]
+    # Both hold the first two layers on their first slots: each takes one of them.
+    assert pairs.together and pairs.slots.tolist() == [[0, 1, 3, 2]] and pairs.layers.tolist() == [[1, 1, 1, 1]]
     (kind,) = fleet(slots[:2], {"m": served()}, chunk_tokens=CHUNK, degree=2)["m"]
     assert (kind.slots.tolist(), kind.layers.tolist()) == ([[0, 1]], [[1, 3]])
 

@@ -23,7 +23,7 @@ def ledger(slots: list[Slot], degree: int = 1, *, room_tokens: int | None = None
     kinds = fleet(slots, {"m": served(MODEL, PER_TOKEN)}, chunk_tokens=SETTINGS.chunk_tokens, degree=degree)
     if room_tokens is not None:
         for kind in kinds["m"]:
-            kind.room_tokens[:] = room_tokens
+            kind.room[:] = room_tokens * MODEL.layers
     return Ledger(slots, kinds, Forecast(CELL, guard_s=0.0, quantile=0.75), SETTINGS), kinds["m"]
 
 
@@ -72,7 +72,7 @@ def test_done_gives_room_back_and_moves_who_stands_behind() -> None:
     books, (kind,) = ledger([slot(0)], room_tokens=500)
     first, second = (booked(books, number, 100) for number in range(2))
     (crew,) = books.crews["m"]
-    assert crew.room.tolist() == [300]
+    assert crew.room_tokens.tolist() == [300]
     assert books.best("m", (ask(2, 301),), 0.0) is None
     assert second.end_s == pytest.approx(0.2)
     booking, dry = books.done(first.number, 0.15)
@@ -81,7 +81,7 @@ def test_done_gives_room_back_and_moves_who_stands_behind() -> None:
     offer = books.best("m", (ask(2, 100),), 0.15)
     assert offer is not None and offer.end_s == pytest.approx(0.35)
     _, dry = books.done(second.number, 0.25)
-    assert dry and crew.room.tolist() == [500] == kind.room_tokens.tolist()
+    assert dry and crew.room_tokens.tolist() == [500] and crew.room.tolist() == kind.room[0].tolist()
 
 
 def test_a_prefix_that_is_still_there_saves_its_work() -> None:
@@ -110,14 +110,36 @@ def test_a_lost_slot_takes_its_instance_and_bookings_with_it() -> None:
     assert [booking.instance for booking in bookings] == [0, 1, 0, 1]
     void = books.lost(1, 0.05)
     assert void == [bookings[0], bookings[2]]
-    (crew,) = books.crews["m"]
-    assert crew.room[0] == NOTHING
+    alone, pairs = books.crews["m"]
+    assert [crew.room_tokens[0] for crew in (alone, pairs)] == [NOTHING, NOTHING]
     assert books.lost(1, 0.06) == []
     assert books.rate == pytest.approx(0.4 * 2)
     assert {booked(books, number, 100, 0.1).instance for number in range(10, 14)} == {1}
     books.lost(3, 0.2)
     assert books.best("m", (ask(20, 100),), 0.2) is None
     assert books.rate == 0
+
+
+def test_two_instances_are_through_a_long_prompt_sooner_together_and_share_the_memory_of_each() -> None:
+    """Each has room for half of the prompt's layers when it has room for half as many tokens."""
+    prompt = ask(0, 1200)
+    books, _ = ledger([slot(0), slot(0)], room_tokens=600)
+    assert books.largest("m") == 1200 and books.best("m", (prompt,), 0.0) is None
+    assert books.best("m", (prompt,), 0.0, together=True) is not None
+    books, _ = ledger([slot(0), slot(0)], room_tokens=3000)
+    alone, together = (books.best("m", (prompt,), 0.0, together=both) for both in (False, True))
+    assert alone is not None and together is not None
+    assert (alone.work_s, together.work_s) == pytest.approx((1.2, 1.2))
+    assert together.end_s < alone.end_s
+    booking = books.book((prompt,), together)
+    assert (booking.slots, booking.layers, booking.spans) == ([0, 1], [2, 2], [(0, 2), (2, 4)])
+    crew, both = books.crews["m"]
+    assert (crew.room_tokens.tolist(), both.room_tokens.tolist()) == ([2400, 2400], [4800])
+    assert books.best("m", (ask(1, 2401),), 0.0) is None
+    assert books.lost(0, 0.1) == [booking]
+    assert (crew.room_tokens.tolist(), both.room_tokens.tolist()) == ([NOTHING, 3000], [NOTHING])
+    books.back(0, 0.2)
+    assert (crew.room_tokens.tolist(), both.room_tokens.tolist()) == ([3000, 3000], [6000])
 
 
 def test_dedicated_slots_are_offered_when_asked_for() -> None:
@@ -151,6 +173,6 @@ def test_what_is_long_overdue_is_void() -> None:
     )
     assert books.overdue(3.0, 9.0) == [early]
     assert books.overdue(3.0, 9.0) == []
-    assert books.crews["m"][0].room.tolist() == [kind.room_tokens[0] - late.tokens]
+    assert books.crews["m"][0].room.tolist() == [kind.room[0, 0] - late.tokens * MODEL.layers]
     assert books.overdue(3.1, 9.0) == [late]
     assert booked(books, 2, 100, 9.0).end_s == pytest.approx(9.1)

@@ -28,6 +28,7 @@ class Case:
     instances: list[list[int]]
     layers: list[list[int]]
     room: list[int]
+    """Of each slot, in layers of one token."""
     units: list[int]
     hop: int
     now: int
@@ -131,7 +132,7 @@ def cases(draw: st.DrawFn, most_chunks: int = 4) -> Case:
         frontier=draw(st.lists(st.integers(max(0, now - 300), now + 300), min_size=slots, max_size=slots)),
         instances=[list(order[width * n : width * (n + 1)]) for n in range(count)],
         layers=layers,
-        room=draw(st.lists(st.integers(-1, 4), min_size=count, max_size=count)),
+        room=draw(st.lists(st.integers(-1, 20), min_size=slots, max_size=slots)),
         units=draw(st.lists(st.integers(1, 30), min_size=1, max_size=most_chunks)),
         hop=draw(st.integers(0, 5)),
         now=now,
@@ -175,7 +176,11 @@ def chosen(case: Case, tokens: int) -> tuple[int, float, float]:
 @given(case=cases(most_chunks=6), tokens=st.integers(0, 4))
 @settings(max_examples=200)
 def test_place_takes_the_instance_that_ends_soonest(case: Case, tokens: int) -> None:
-    able = [n for n, room in enumerate(case.room) if room >= tokens]
+    able = [
+        n
+        for n, (slots, layers) in enumerate(zip(case.instances, case.layers, strict=True))
+        if all(case.room[slot] >= tokens * mine for slot, mine in zip(slots, layers, strict=True))
+    ]
     if case.layers and len(case.units) * len(case.layers[0]) > 8:
         # So long a prompt is tried only where it should end soonest, once for instances that begin on the same row.
         first_row = {case.row_of[case.instances[n][0]]: n for n in sorted(able, key=case.guess, reverse=True)}
@@ -194,7 +199,7 @@ def test_chunks_overlap_on_the_slots_of_an_instance() -> None:
     """Slot 1 works on the first chunk while slot 0 works on the second: the wider instance is through sooner."""
     case = Case(
         step=1000, begin=0, rows=[[(0, 1000)]], row_of=[0] * 4, frontier=[10, 10, 0, 0], instances=[[2, 3], [0, 1]],
-        layers=[[7, 1], [4, 4]], room=[1, 1], units=[10, 10, 10, 10], hop=0, now=0, until=1000,
+        layers=[[7, 1], [4, 4]], room=[8] * 4, units=[10, 10, 10, 10], hop=0, now=0, until=1000,
     )  # fmt: skip
     assert case.lay(0)[:2] == (0, 290) and case.lay(1)[:2] == (10, 210)
     assert chosen(case, 1) == (1, 10, 210)

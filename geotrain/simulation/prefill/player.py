@@ -210,7 +210,7 @@ class Player:
 
     def _finish(self, task: _Task, now_s: float) -> None:
         booking = task.booking
-        if task.place + 1 < booking.kind.slots.shape[1]:
+        if task.place + 1 < booking.kind.degree:
             self._at(now_s + booking.hop_s, partial(self._ready, task))
         elif task.chunk + 1 == len(booking.unit_s):
             self._at(now_s + booking.hand_over_s, partial(self._done, booking))

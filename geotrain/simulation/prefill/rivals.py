@@ -72,6 +72,7 @@ class Reactive:
             (int(kind.slots[instance, 0]), model): (kind, instance)
             for model, each in kinds.items()
             for kind in each
+            if not kind.together
             for instance in range(len(kind))
         }
         self._queues: dict[str, deque[Request]] = {model: deque() for model in kinds}
@@ -140,7 +141,7 @@ class Reactive:
         hand_over_s = kind.hand_over_s(tokens, sum(parts))
         if now_s + sum(parts) + hand_over_s > request.arrival_s + self._settings.slo_s:
             return None
-        if tokens > kind.room_tokens[instance]:
+        if (tokens * kind.layers[instance] > kind.room[instance]).any():
             return None
         self._numbers += 1
         return Booking(

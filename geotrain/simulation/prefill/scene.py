@@ -119,7 +119,7 @@ class Scene:
     @property
     def degree(self) -> int:
         """Most slots of an instance."""
-        return max(int(kind.slots.shape[1]) for each in self.kinds.values() for kind in each)
+        return max(kind.degree for each in self.kinds.values() for kind in each if not kind.together)
 
     @cached_property
     def served(self) -> dict[str, Served]:

@@ -45,7 +45,7 @@ def study(scene: Scene, trace: Trace, *, rivals: bool = True, progress: Progress
     return Study(
         result=scene.rehearsed[1],
         slo_s=scene.settings.slo_s,
-        degree={name: max(kind.slots.shape[1] for kind in kinds) for name, kinds in scene.kinds.items()},
+        degree={name: max(kind.degree for kind in kinds if not kind.together) for name, kinds in scene.kinds.items()},
         models=tuple(model.name for model in scene.models),
         trace=trace.name,
         rate_rps=trace.rate_rps,
