@@ -62,7 +62,18 @@ def test_a_unit_that_was_held_up_once_does_not_keep_the_next_out_of_every_window
     ids = prompt(7)
     part = Slice(request="a", position=0, tokens=7, prompt_tokens=7, sampling=Sampling(max_tokens=1))
     about = Tensor(dtype="int64", shape=(7,))
-    task = Task(booking=0, place=0, chunk=0, slices=(part,), unit_s=0.01, seldom_s=0.012, decoder="/d", tensor=about)
+    layers = 0, len(shard.layers)
+    task = Task(
+        booking=0,
+        place=0,
+        layers=layers,
+        chunk=0,
+        slices=(part,),
+        unit_s=0.01,
+        seldom_s=0.012,
+        decoder="/d",
+        tensor=about,
+    )
     device = StallsOnce()
     with (
         closing(Announcer(tmp_path, NAME)) as announcer,

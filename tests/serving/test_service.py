@@ -1,6 +1,7 @@
 """Workers, decoder and engine together, as real processes: the right tokens, and an end for every request."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from geotrain.errors import RunError
+from geotrain.prefill.predictor import PrefillTime
 from geotrain.serving.contract import Draining
 from tests.serving import live
 from tests.serving.prefilling import prompt as ids_of
@@ -48,6 +50,22 @@ def test_tokens_are_those_of_transformers(tmp_path: Path, degree: int, chunk: in
             return [[piece.token for piece in pieces] for pieces in await live.answers(made, asked)]
 
     assert asyncio.run(story()) == expected(tmp_path / live.NAME, LENGTHS)
+
+
+def test_a_prompt_too_long_for_one_slot_goes_through_the_layers_of_two(tmp_path: Path):
+    """2,000 tokens in chunks of 100 should take a slot 20 s, two of them 10.5 s: each has all layers and works on half.
+
+    The SLO is 15 s; really it takes no time.
+    """
+    slow = PrefillTime(per_token_s=0.01)
+
+    async def story() -> list[int | None]:
+        async with live.running(tmp_path, degree=1, chunk=100, slo_s=15.0, times=slow) as made:
+            return [piece.token for piece in await live.answer(made, live.prompt(ids_of(2000)))]
+
+    assert [asyncio.run(story())] == expected(tmp_path / live.NAME, (2000,))
+    pieces = [json.loads(line) for line in (tmp_path / "prefill.jsonl").read_text().splitlines()]
+    assert len({piece["slot"] for piece in pieces if piece["what"] == "work"}) == 2
 
 
 def test_times_are_measured_when_nobody_gives_them(tmp_path: Path):

@@ -98,6 +98,28 @@ def test_one_layer_at_a_time(model: Path):
     assert seen == [(1, 0), (2, 0), (3, 1)]
 
 
+def test_some_layers_here_and_the_others_on_another_slot_that_has_them_all(model: Path, whole: Part):
+    ids, both = torch.tensor(prompt(9)), shards(model, 1) + shards(model, 1)
+    for shard in both:
+        shard.start("a", 9)
+    total = SHAPE.num_hidden_layers
+    x: torch.Tensor | None = ids
+    for shard, layers in zip(both, (range(1), range(1, total)), strict=True):
+        assert x is not None
+        units = shard.run([Chunk(request="a", x=x, position=0)], layers)
+        assert list(units) == list(layers)
+        (x,) = units.out
+        for layer in set(range(total)) - set(layers):
+            with pytest.raises(KeyError):
+                shard.kv("a", layer, 0, 9)
+    assert x is not None
+    with torch.inference_mode():
+        assert_close(x, whole(ids[None])[0, -1])
+    for layers in (range(1, 1), range(total + 1)):
+        with pytest.raises(RunError, match=f"layers 0 to {total} are here"):
+            both[0].run([Chunk(request="a", x=ids, position=9)], layers)
+
+
 def test_a_pass_waits_while_others_run_and_may_be_given_up(model: Path):
     shard = Shard.load(model, 0, 4)
     a, b = torch.tensor(prompt(40)), torch.tensor(prompt(30))

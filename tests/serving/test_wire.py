@@ -60,6 +60,7 @@ MESSAGES: list[Message] = [
     Task(
         booking=1,
         place=0,
+        layers=(0, 2),
         chunk=2,
         slices=(SLICE,),
         unit_s=0.1,
@@ -68,7 +69,7 @@ MESSAGES: list[Message] = [
         decoder="/d",
         tensor=IDS,
     ),
-    Task(booking=1, place=1, chunk=2, slices=(SLICE,), unit_s=0.1, seldom_s=0.2, decoder="/d"),
+    Task(booking=1, place=1, layers=(2, 4), chunk=2, slices=(SLICE,), unit_s=0.1, seldom_s=0.2, decoder="/d"),
     Hidden(booking=1, chunk=2, tensor=Tensor(dtype="bfloat16", shape=(3, 8))),
     Kv(request="r-1", layer=5, position=4, tensor=Tensor(dtype="float32", shape=(2, 2, 3, 4))),
     FirstToken(request="r-1", token=17),
