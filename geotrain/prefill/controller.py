@@ -73,7 +73,7 @@ class Controller:
         if ttft_s > self._settings.slo_s:
             offer = self._together(request, offer, now_s)
             ttft_s = self._predicted_s(request, offer)
-        refused = offer is None or ttft_s > self._settings.slo_s
+        refused = offer is None or bool(ttft_s > self._settings.slo_s)
         self._refused += (refused - self._refused) / _LATELY
         if offer is None or refused:
             return self._elsewhere(request, now_s, ttft_s)

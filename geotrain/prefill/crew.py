@@ -55,20 +55,19 @@ class Crew:
         return int((self.room[self.kind.slots[instance]] // self.kind.layers[instance]).min())
 
     def _prompt(self, tokens: int, cached: int) -> Work:
-        pieces = self.kind.time.chunks(tokens - cached, cached, self.chunk_tokens)
-        return self._work([self.kind.time.seconds(new, old) for new, old in pieces], tokens, cached)
+        return self._work(self.kind.time.chunks_s(tokens - cached, cached, self.chunk_tokens), tokens, cached)
 
     def batch(self, requests: tuple[Request, ...]) -> Work:
         """Short prompts together."""
         lengths = [request.input_tokens for request in requests]
-        return self._work([self.kind.time.batch((tokens, 0) for tokens in lengths)], sum(lengths), 0)
+        return self._work(np.array([self.kind.time.batch((tokens, 0) for tokens in lengths)]), sum(lengths), 0)
 
-    def _work(self, parts_s: list[float], tokens: int, cached: int) -> Work:
-        total_s = sum(parts_s)
+    def _work(self, parts_s: Floats, tokens: int, cached: int) -> Work:
+        total_s = float(parts_s.sum())
         return Work(
             tokens=tokens,
             cached_tokens=cached,
-            unit_s=np.array(parts_s) / self.kind.served.shape.layers,
+            unit_s=parts_s / self.kind.served.shape.layers,
             hop_s=self.kind.hop_s(min(tokens - cached, self.chunk_tokens)),
             total_s=total_s,
             hand_over_s=self.kind.hand_over_s(tokens, total_s),

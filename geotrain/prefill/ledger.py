@@ -93,11 +93,12 @@ class Ledger:
         """Whether an instance in the bubbles has nothing to do."""
         if self._frontier_s.min() > now_s:
             return False
-        return any(
-            bool(((self._frontier_s[crew.kind.slots] <= now_s).all(axis=1) & (crew.room_tokens != NOTHING)).any())
-            for crew in self.crews[model]
-            if not crew.kind.together and not crew.kind.like.dedicated
-        )
+        for crew in self.crews[model]:
+            if not crew.kind.together and not crew.kind.like.dedicated:
+                dry = crew.kind.slots[(self._frontier_s[crew.kind.slots] <= now_s).all(axis=1)]
+                if any(self._gone.isdisjoint(slots) for slots in dry.tolist()):
+                    return True
+        return False
 
     def capacity_rps(self, model: str, tokens: int) -> float:
         """Prompts of that length in a second, on all slots that are there."""
@@ -118,13 +119,14 @@ class Ledger:
         for crew in self.crews[model]:
             if (crew.kind.like.dedicated, crew.kind.together) == (dedicated, together):
                 work = crew.prompt(tokens, 0) if len(requests) == 1 else crew.batch(requests)
-                found = self._sooner(found, crew, slice(None), work, now_s)
+                found = self._sooner(found, crew, None, work, now_s)
                 for instance, cached in crew.prefixes.longest(blocks):
                     work = crew.prompt(tokens, min(cached, tokens - 1))
-                    found = self._sooner(found, crew, slice(instance, instance + 1), work, now_s)
+                    found = self._sooner(found, crew, instance, work, now_s)
         return found
 
-    def _sooner(self, found: Offer | None, crew: Crew, among: slice, work: Work, now_s: float) -> Offer | None:
+    def _sooner(self, found: Offer | None, crew: Crew, only: int | None, work: Work, now_s: float) -> Offer | None:
+        """The best of all instances, or only one of them, if that is sooner than what was found."""
         kind, forecast = crew.kind, self._forecast
         until_s = now_s + self._settings.slo_s + self._settings.suspension_s
         instance, start_s, end_s = place(
@@ -136,8 +138,8 @@ class Ledger:
             forecast.step_s,
             self._rows,
             self._frontier_s,
-            kind.slots[among],
-            kind.layers[among],
+            kind.slots if only is None else kind.slots[only : only + 1],
+            kind.layers if only is None else kind.layers[only : only + 1],
             crew.room,
             work.tokens,
             work.unit_s,
@@ -149,7 +151,7 @@ class Ledger:
             return found
         return Offer(
             crew=crew,
-            instance=(among.start or 0) + instance,
+            instance=instance if only is None else only,
             now_s=now_s,
             start_s=start_s,
             end_s=end_s,
@@ -278,12 +280,15 @@ class Ledger:
 
     def _hold(self, booking: Booking, sign: int) -> None:
         """Take, or give back, the memory of a booking; prefixes kept there make room."""
-        room, slots = self._crew_of[id(booking.kind)].room, booking.slots
+        mine, slots, tokens = self._crew_of[id(booking.kind)], booking.slots, sign * booking.tokens
         for slot, layers in zip(slots, booking.layers, strict=True):
             if slot not in self._gone:
-                room[slot] -= sign * booking.tokens * layers
-        for crew, instance in (home for slot in slots for home in self._homes[slot]):
-            if crew.room is room and crew.prefixes.tokens(instance):
+                mine.room[slot] -= tokens * layers
+        homes = (
+            [home for slot in slots for home in self._homes[slot]] if mine.kind.together else [(mine, booking.instance)]
+        )
+        for crew, instance in homes if sign > 0 else ():
+            if crew.room is mine.room and crew.prefixes.tokens(instance):
                 crew.prefixes.shrink(instance, crew.left_tokens(instance))
 
 

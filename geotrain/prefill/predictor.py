@@ -7,6 +7,12 @@ attention looks at. Knows neither where the figures come from nor what runs besi
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from geotrain.timeline import Floats, Ints
 
 Point = tuple[int, int]
 """New tokens and cached tokens."""
@@ -49,13 +55,19 @@ class PrefillTime:
         The more is cached the longer a token takes; so that a chunk does not take much longer than the first ones, it
         has fewer tokens then.
         """
-        cut, longest_s, size = list[Point](), _LONGEST * self.seconds(most), most
-        while new > 0:
-            while size > max(1, most // _SMALLEST) and self.seconds(size, cached) > longest_s:
-                size //= 2
-            cut.append((min(new, size), cached))
-            new, cached = new - size, cached + size
-        return cut
+        sizes, _ = self._cut(new, cached, most)
+        before = cached + np.cumsum(sizes) - sizes
+        return list(zip(sizes.tolist(), before.tolist(), strict=True))
+
+    def chunks_s(self, new: int, cached: int, most: int) -> Floats:
+        """The time of each of these chunks."""
+        return self._cut(new, cached, most)[1]
+
+    def _cut(self, new: int, cached: int, most: int) -> tuple[Ints, Floats]:
+        found: tuple[Ints, Floats] = _cut(
+            new, cached, most, self.fixed_s, self.per_cached_s, self.per_token_s, self.per_pair_s
+        )
+        return found
 
     def factor(self, quantile: float) -> float:
         """What the predicted time is to be multiplied by so that this share of real ones is not longer."""
@@ -79,3 +91,28 @@ class PrefillTime:
             per_pair_s=self.per_pair_s * part,
             spread=self.spread,
         )
+
+
+_COMPILE: dict[str, Any] = {"cache": True, "error_model": "numpy"}
+
+
+@njit(**_COMPILE)
+def _seconds(new, cached, fixed_s, per_cached_s, per_token_s, per_pair_s):
+    return fixed_s + per_cached_s * cached + new * (per_token_s + per_pair_s * (2 * cached + new))
+
+
+@njit(**_COMPILE)
+def _cut(new, cached, most, fixed_s, per_cached_s, per_token_s, per_pair_s):
+    """Tokens and time of each chunk."""
+    least = max(1, most // _SMALLEST)
+    longest_s, size = _LONGEST * _seconds(most, 0, fixed_s, per_cached_s, per_token_s, per_pair_s), most
+    sizes = np.empty(new // least + 1, dtype=np.int64)
+    times_s = np.empty(len(sizes))
+    count = 0
+    while new > 0:
+        while size > least and _seconds(size, cached, fixed_s, per_cached_s, per_token_s, per_pair_s) > longest_s:
+            size //= 2
+        sizes[count] = min(new, size)
+        times_s[count] = _seconds(sizes[count], cached, fixed_s, per_cached_s, per_token_s, per_pair_s)
+        new, cached, count = new - size, cached + size, count + 1
+    return sizes[:count], times_s[:count]

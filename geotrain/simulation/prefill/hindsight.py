@@ -101,5 +101,6 @@ def _least_work(scene: Scene, trace: Trace) -> tuple[Floats, Floats]:
 
 def _shortest_s(scene: Scene, kind: Kind, new: int, cached: int) -> float:
     """To the first token on an idle instance: its slots work at the same time, but not on the first chunk."""
-    parts = [kind.time.seconds(*part) for part in kind.time.chunks(new, cached, scene.settings.chunk_tokens)]
-    return max(parts[0], sum(parts) / kind.degree) + kind.hand_over_s(new + cached, sum(parts))
+    parts_s = kind.time.chunks_s(new, cached, scene.settings.chunk_tokens)
+    total_s = float(parts_s.sum())
+    return max(float(parts_s[0]), total_s / kind.degree) + kind.hand_over_s(new + cached, total_s)

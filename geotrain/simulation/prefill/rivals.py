@@ -137,7 +137,7 @@ class Reactive:
 
     def _booking(self, request: Request, kind: Kind, instance: int, now_s: float) -> Booking | None:
         tokens = request.input_tokens
-        parts = [kind.time.seconds(new, old) for new, old in kind.time.chunks(tokens, 0, self._settings.chunk_tokens)]
+        parts = kind.time.chunks_s(tokens, 0, self._settings.chunk_tokens).tolist()
         hand_over_s = kind.hand_over_s(tokens, sum(parts))
         if now_s + sum(parts) + hand_over_s > request.arrival_s + self._settings.slo_s:
             return None
