@@ -165,6 +165,11 @@ class Controller:
         return self._ledger.capacity_rps(self._only or next(iter(self._ledger.crews)), tokens)
 
     @property
+    def able(self) -> bool:
+        """Whether anybody could prefill anything."""
+        return self._ledger.complete
+
+    @property
     def waiting(self) -> int:
         """Requests let in and not yet booked."""
         return len(self._queue)

@@ -80,6 +80,8 @@ class Ledger:
         alive = np.unique(np.concatenate([crew.kind.slots[crew.room_tokens != NOTHING].ravel() for crew in crews]))
         self.rate = float(self._idle[self._rows[alive]].sum())
         """Slot-seconds of bubbles per second."""
+        self.complete = any((crew.room_tokens != NOTHING).any() for crew in self._crew_of.values())
+        """Whether some instance has all of its slots."""
 
     def largest(self, model: str) -> int:
         """Tokens of the longest prompt that some instance could hold."""

@@ -77,7 +77,9 @@ class LiveEngine:
 
     def ready(self) -> str | None:
         """Why no request can be taken now, or None."""
-        return "the decoder is not there" if self._decoder is None else None
+        if self._decoder is None:
+            return "the decoder is not there"
+        return None if self._controller.able else "the workers are not there"
 
     def capacity_rps(self, tokens: int) -> float:
         """How many prompts of that length can be served."""

@@ -115,6 +115,19 @@ def test_the_decoder_is_killed_while_answers_stream(tmp_path: Path):
     asyncio.run(story())
 
 
+def test_when_every_instance_lacks_a_worker_nobody_is_ready(tmp_path: Path):
+    async def story() -> None:
+        async with live.running(tmp_path, degree=2) as made:
+            expected = await ending(made, live.prompt(ids_of(40)))
+            for name in ("east-0", "south-1"):
+                strike(made, name, signal.SIGKILL)
+            await until(lambda: made.reception.ready() == "the workers are not there")
+            await until(lambda: made.reception.ready() is None)
+            assert await ending(made, live.prompt(ids_of(40), name="again")) == expected
+
+    asyncio.run(story())
+
+
 def test_clients_leave_at_any_moment(tmp_path: Path):
     chance = random.Random(8)
 
