@@ -86,12 +86,19 @@ def controller() -> Iterator[Measurement]:
         where = many_slots(name, 1, cells=1)
         arrivals = loaded(where, name, 1.5, 1e5 / saturating_rps(where, trace(name)))
         drive = Drive(where)
-        drive.play(arrivals.requests[:10_000])
-        before_bytes = drive.held_bytes
-        drive.play(arrivals.requests[10_000:])
-        growth = drive.held_bytes / before_bytes
-        yield Measurement(name=f"{name}: memory after 10,000", value=before_bytes / 1e6, unit="MB")
-        yield Measurement(name=f"  after {drive.arrived:,} over that", value=growth, unit="x", target=1.1)
+        # It goes up and down by a tenth as dictionaries grow and shrink: the most of several looks.
+        early_bytes = max(_held_bytes(drive, arrivals, range(0, 10_000, 2_500)))
+        late_bytes = max(_held_bytes(drive, arrivals, range(10_000, len(arrivals.requests), 10_000)))
+        yield Measurement(name=f"{name}: memory, most in the first 10,000", value=early_bytes / 1e6, unit="MB")
+        growth = late_bytes / early_bytes
+        yield Measurement(name=f"  until {drive.arrived:,}, over that", value=growth, unit="x", target=1.1)
+
+
+def _held_bytes(drive: Drive, arrivals: Trace, starts: range) -> Iterator[int]:
+    """After each part of the arrivals."""
+    for start in starts:
+        drive.play(arrivals.requests[start : start + starts.step])
+        yield drive.held_bytes
 
 
 def many_slots(name: str, degree: int, *, cells: int) -> Scene:
