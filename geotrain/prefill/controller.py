@@ -90,7 +90,7 @@ class Controller:
         self.wake_s = math.inf
         while len(self._queue):
             first = self._queue.first()
-            offer = self._in_time(first.request, now_s)
+            offer = self._place(first.request, now_s)
             end_s = math.inf if offer is None else offer.end_s + offer.hand_over_s
             wake_s = self._wake_s(first, offer, now_s)
             if now_s < wake_s:
@@ -106,7 +106,7 @@ class Controller:
                 commands.append(self._run(batch, together))
                 continue
             for request in batch:
-                alone = self._in_time(request, now_s)
+                alone = self._place(request, now_s)
                 commands += [self._run((request,), alone)] if alone else self._elsewhere(request, now_s, math.inf)
         return commands
 
@@ -127,7 +127,7 @@ class Controller:
         void = self._ledger.lost(slot, now_s)
         commands: list[Command] = []
         for request in (request for booking in void for request in booking.requests):
-            offer = self._in_time(request, now_s)
+            offer = self._place(request, now_s)
             if offer is None or offer.end_s + offer.hand_over_s > request.arrival_s + self._settings.slo_s:
                 self._promised_s.pop(request.id, None)
                 commands.append(Refuse(request, End.FAILED, "slot lost"))
@@ -211,8 +211,8 @@ class Controller:
     def _offer(self, requests: tuple[Request, ...], now_s: float, *, dedicated: bool = False) -> Offer | None:
         return self._ledger.best(self._model(requests[0]), requests, now_s, dedicated=dedicated)
 
-    def _in_time(self, request: Request, now_s: float) -> Offer | None:
-        """The best place, which may be late."""
+    def _place(self, request: Request, now_s: float) -> Offer | None:
+        """The best for it, on two instances together if one would be late; it may be late all the same."""
         offer = self._offer((request,), now_s)
         if offer is None or offer.end_s + offer.hand_over_s > request.arrival_s + self._settings.slo_s:
             return self._together(request, offer, now_s)

@@ -6,6 +6,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from geotrain.reports.words import Figure
+
 FULL, EMPTY = "█", "░"
 
 
@@ -47,3 +49,14 @@ def figure_table(title: str) -> Table:
         show_edge=False,
         padding=(0, 1, 0, 0),
     )
+
+
+def headline_table(figures: Sequence[Figure]) -> Table:
+    """What matters most, a line each."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(justify="right", style="bold", no_wrap=True)
+    table.add_column()
+    for figure in figures:
+        table.add_row(figure.label, figure.value, Text(figure.note))
+    return table

@@ -22,7 +22,7 @@ from geotrain.reports.prefill.words import (
     way_row,
     ways,
 )
-from geotrain.reports.textbars import figure_table, stacked
+from geotrain.reports.textbars import figure_table, headline_table, stacked
 from geotrain.reports.words import percent
 from geotrain.simulation.prefill.outcome import Outcome, Study
 from geotrain.units import TIME, format_seconds
@@ -92,23 +92,13 @@ def prefill_table(study: Study) -> RenderableType:
     parts: list[RenderableType] = [
         Text(plan, style="bold"),
         Text(trace),
-        Padding(_figures(study), (1, 0, 0, 0)),
+        Padding(headline_table(headline(study)), (1, 0, 0, 0)),
         Padding(_ways(study), (1, 0, 0, 0)),
         Text(WAY_NOTE, style="dim"),
         Padding(_bubbles(study), (1, 0, 0, 0)),
         Padding(_requests(study), (1, 0, 0, 0)),
     ]
     return Group(*parts)
-
-
-def _figures(study: Study) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(justify="right", style="bold", no_wrap=True)
-    table.add_column()
-    for figure in headline(study):
-        table.add_row(figure.label, figure.value, Text(figure.note))
-    return table
 
 
 def _ways(study: Study) -> Table:

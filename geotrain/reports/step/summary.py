@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from geotrain.reports.textbars import bar, figure_table, stacked
+from geotrain.reports.textbars import bar, figure_table, headline_table, stacked
 from geotrain.reports.words import gains, headline, money, percent, plan_sentence, shares, used_of_limit
 from geotrain.simulation.result import Result, StageMemory
 from geotrain.units import format_rate, format_traffic
@@ -32,7 +32,7 @@ def summary_table(result: Result) -> RenderableType:
     """Everything a person wants to know about a step, top down."""
     parts: list[RenderableType] = [
         Text(plan_sentence(result.plan), style="bold"),
-        Padding(_figures(result), (1, 0, 0, 0)),
+        Padding(headline_table(headline(result)), (1, 0, 0, 0)),
         Padding(_time(result), (1, 0, 0, 0)),
         Padding(_stages(result), (1, 0, 0, 0)),
     ]
@@ -50,16 +50,6 @@ def _gains(result: Result) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for row in gains(result):
         table.add_row(*row)
-    return table
-
-
-def _figures(result: Result) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(justify="right", style="bold", no_wrap=True)
-    table.add_column()
-    for figure in headline(result):
-        table.add_row(figure.label, figure.value, Text(figure.note))
     return table
 
 
