@@ -1,5 +1,6 @@
 BIN := .venv/bin
 READY := .venv/.ready
+SYSTEM := .venv/.system
 VLLM := .venv-vllm/bin
 VLLM_READY := .venv-vllm/.ready
 
@@ -9,9 +10,16 @@ help: ## show this list
 demo: $(READY) ## simulate and compare the built-in example
 	@$(BIN)/geotrain demo
 
-test: $(READY) ## run all tests
-	@$(BIN)/python -m pytest -q -m "not alone and not vllm" --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --timeout 120
-	@$(BIN)/python -m pytest -q -m alone --reruns 6 --reruns-delay 10 --timeout 120
+# Two at a time; a test that fails gets one more try, and -rR lists those that needed it.
+TOGETHER := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 2
+PYTEST := $(BIN)/python -m pytest -q -rR --reruns 1
+
+test: test-fast ## run all tests, the quick ones first
+	@$(PYTEST) -m "slow and not alone and not vllm" $(TOGETHER)
+	@$(PYTEST) -m "alone and not vllm"
+
+test-fast: $(READY) $(SYSTEM) ## run the quick tests only
+	@$(PYTEST) -m "not slow and not alone and not vllm" $(TOGETHER)
 
 test-vllm: $(READY) $(VLLM_READY) ## hand over to a real vLLM, on the CPU
 	@$(BIN)/python -m pytest -q -m vllm tests/serving/vllm
@@ -38,6 +46,10 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
+# What the tests use beside Python. Not a reason to stop: a test that lacks something says so, and fails on CI.
+$(SYSTEM): scripts/install-system $(READY)
+	@scripts/install-system && touch $@
+
 # vLLM wants a torch of its own. What it brings for sound and pictures is built for CUDA and breaks it here.
 $(VLLM_READY):
 	@echo "preparing .venv-vllm (once, some minutes)"
@@ -47,4 +59,4 @@ $(VLLM_READY):
 	@$(VLLM)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help demo test test-vllm check docs bench clean
+.PHONY: help demo test test-fast test-vllm check docs bench clean
