@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, HashStore, Store, TCPStore
 
 from geotrain.errors import InputError, RunError
 from geotrain.training.launch.process import STORE
@@ -83,12 +84,12 @@ class Place:
             world = plural(self.size, "process")
             raise RunError(f"rank {self.rank} could not join the {world} here: {first_line(error)}") from None
 
-    def _store(self, wait: timedelta) -> dist.Store | None:
+    def _store(self, wait: timedelta) -> Store | None:
         """Where the processes leave word for each other; None: what the environment names."""
         if self.alone:
-            return torch._C._distributed_c10d.HashStore()
+            return HashStore()
         if self.file is not None:
-            store = dist.FileStore(str(self.file), self.size)
+            store = FileStore(str(self.file), self.size)
             store.set_timeout(wait)
             return store
         if self.address is None:
@@ -97,7 +98,7 @@ class Place:
         if self.rank == 0:
             # Torch would listen on all addresses of the machine.
             listener = socket.create_server(self.address, family=_family(self.address[0])).detach()
-        return dist.TCPStore(*self.address, self.size, self.rank == 0, wait, master_listen_fd=listener)
+        return TCPStore(*self.address, self.size, self.rank == 0, wait, master_listen_fd=listener)
 
 
 def _literal(host: str, port: int) -> tuple[str, int] | None:

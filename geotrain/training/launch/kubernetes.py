@@ -35,14 +35,14 @@ _HEAD = """\
 # Pods use the network of their nodes: other data centers reach them at the nodes' addresses, over any TCP port.
 # As no two of them can have the same port, each gets a node of its own, which the plan counts on.
 #
-# Between data centers everything is encrypted and asks for keys. Inside this one NCCL and gloo listen at the nodes' own
-# addresses and ask for nothing: let no other machine reach these ports. A NetworkPolicy does not do that, for pods that
-# use the network of their nodes are beyond it; a firewall of the nodes does.
+# Inside this data center NCCL and gloo listen at the nodes' own addresses and ask for no key: let no other machine
+# reach these ports. A NetworkPolicy does not do that, for pods that use the network of their nodes are beyond it; a
+# firewall of the nodes does.
 """
 
 _TRUSTED = """\
 # More than that: the pods' agents (torchrun) meet at port {port} of the first one's node, on all its addresses, and
-# unpickle what they find there. WHOEVER REACHES THAT PORT CAN RUN COMMANDS ON ALL THESE NODES. Let only these nodes reach it.
+# unpickle what they find there. WHOEVER REACHES THAT PORT CAN RUN COMMANDS ON ALL THESE NODES: let only them reach it.
 """
 
 _ALONE = """\

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from geotrain.errors import InputError, RunError
 from geotrain.seating import Seating
+from geotrain.training.lock import Lock
 
 JOB = "training"
 """Of the keys that are made here."""
@@ -94,12 +95,21 @@ class Launch:
             last = (done.stderr.splitlines() or ["a process has said nothing"])[-1].removeprefix("error: ")
             raise InputError(last) if done.returncode == InputError.exit_code else RunError(last)
 
-    def prepare(self) -> None:
-        """Make what the processes need: directories and keys."""
+    def prepare(self) -> Lock:
+        """Make what the processes need: directories and keys. The run's directory is locked until it is released."""
         if importlib.util.find_spec("torch") is None:
             raise InputError("training needs torch: pip install 'geotrain[train]'")
         if not self.insecure and importlib.util.find_spec("cryptography") is None:
             raise InputError("keys need the package cryptography: pip install 'geotrain[train]'")
+        lock = Lock(self.out / "launch.lock")
+        try:
+            self._make()
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def _make(self) -> None:
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(self.out / "rendezvous", ignore_errors=True)

@@ -29,8 +29,8 @@ _SCRIPT = """\
 {seats}
 #
 # Needed in this data center: geotrain with torch (pip install 'geotrain[train]'), this directory, the data{and_keys}.
-# Nodes of different data centers must reach each other over TCP; that is encrypted and asks for keys. Inside the data
-# center NCCL and gloo listen at the nodes' own addresses and ask for nothing: let no other machine reach these ports.
+# Nodes of different data centers must reach each other over TCP. Inside the data center NCCL and gloo listen at the
+# nodes' own addresses and ask for no key: let no other machine reach these ports.
 
 #SBATCH --job-name=geotrain-{slug}
 #SBATCH --nodes={nodes}
