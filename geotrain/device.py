@@ -9,12 +9,17 @@ from pathlib import Path
 
 from geotrain.errors import RunError
 
+DEADLINE_S = 300.0
+_LOOK_S = 0.0003
+"""Between two looks at a device that others hold; a small part of what an action takes."""
+
 
 class Device:
     """That of the process with that name: shared by all who look for it in the same directory, or private."""
 
-    def __init__(self, directory: Path | None, name: str) -> None:
-        self._file = None
+    def __init__(self, directory: Path | None, name: str, *, deadline_s: float = DEADLINE_S) -> None:
+        self._file, self._deadline_s = None, deadline_s
+        self._path = name if directory is None else str(directory / f"{name}.device")
         if directory is not None:
             path = directory / f"{name}.device"
             try:
@@ -25,9 +30,8 @@ class Device:
 
     @contextmanager
     def held(self, seconds: float) -> Iterator[None]:
-        """For that long, or as long as the block takes if that is longer."""
-        if self._file is not None:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+        """For that long, or as long as the block takes if that is longer; RunError if others hold it too long."""
+        self._take()
         start_s = time.monotonic()
         try:
             yield
@@ -35,6 +39,18 @@ class Device:
         finally:
             if self._file is not None:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _take(self) -> None:
+        if self._file is None:
+            return
+        end_s = time.monotonic() + self._deadline_s
+        while True:
+            try:
+                return fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end_s:
+                    raise RunError(f"{self._path}: another process has held it for {self._deadline_s:g} s") from None
+                time.sleep(_LOOK_S)
 
     def hold(self, seconds: float) -> None:
         """Keep it busy."""

@@ -1,10 +1,12 @@
 """What a process brings to a run, before any network: model, data, groups of its data center."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.tensor.parallel import parallelize_module
 
 from geotrain.cost import stage_costs, transfer_bytes
@@ -40,11 +42,14 @@ class Groups:
     """Who shares a stage."""
 
     @classmethod
-    def make(cls, seating: Seating, seat: Seat, device: torch.device) -> "Groups":
+    def make(cls, seating: Seating, seat: Seat, device: torch.device, *, deadline_s: float) -> "Groups":
         """All ranks of the data center do this together."""
         world, pipelines, width = seating.world(seat.dc), seating.plan.num_pipelines, seating.plan.tensor_parallel
         shape = len(world) // (pipelines * width), pipelines, width
         mesh = init_device_mesh(device.type, shape, mesh_dim_names=("stage", "pipeline", "part"))
+        for group in mesh.get_all_groups():
+            # A mesh makes its groups with torch's own patience, half an hour.
+            _set_pg_timeout(timedelta(seconds=deadline_s), group)
         copies, slot = (mesh.get_group(name) for name in ("pipeline", "part"))
         return cls(mesh=mesh, copies=copies if pipelines > 1 else None, slot=slot if width > 1 else None)
 
@@ -82,7 +87,7 @@ class Assembly:
                 last=self.last,
                 parcel_bytes=self.form.shape[0],
                 copies=self.groups.copies,
-                device=Device(self.options.devices, self.seat.name),
+                device=Device(self.options.devices, self.seat.name, deadline_s=self.options.deadline_s),
             )
         parts = self._parts()
         options, batches, pipeline = self.options, self.batches, self.seat.pipeline
@@ -189,7 +194,7 @@ def assemble(
         device=device,
         stages=list(range(seat.stage, script.num_model_stages, script.num_stages)),
         last=script.num_model_stages - 1,
-        groups=Groups.make(seating, seat, device),
+        groups=Groups.make(seating, seat, device, deadline_s=options.deadline_s),
         form=form,
         batches=batches,
     )

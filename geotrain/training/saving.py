@@ -1,10 +1,13 @@
 """When a run saves, from which step it goes on, and what it leaves at its end."""
 
+import hashlib
+import os
 import shutil
 import sys
+import time
 import uuid
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 
@@ -19,6 +22,11 @@ from geotrain.training.control import Control
 from geotrain.training.learner import Learner
 from geotrain.training.options import Options
 
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 15.0
+"""Between two attempts to write the last checkpoint."""
+_MARK = 8
+"""Length of what tells launches apart, at the beginning of an attempt's name."""
+
 
 class Saving:
     """One process's part in checkpoints; all processes call the same methods in the same order."""
@@ -28,7 +36,8 @@ class Saving:
     ) -> None:
         self._plan, self._options, self._seat, self._learner, self._data = plan, options, seat, learner, data
         self._leads = seat == seating.seats[0]
-        self._control = control
+        self._control, self._seating = control, seating
+        self._attempt = control.gather(_new_attempt())[0]
         self._directory = _directory(options)
         self._config = Config.of(plan.job.model, sequence=plan.job.sequence)
         self._saver = Saver(
@@ -36,33 +45,70 @@ class Saving:
             stage=seat.stage,
             num_stages=len(plan.stages),
             model=self._config,
-            attempt=control.gather(uuid.uuid4().hex[:12])[0],
+            attempt=self._attempt,
             keep=options.keep,
-            group=_group_of_stage(seating, seat),
+            group=_group_of_stage(seating, seat, options.deadline_s),
             deadline_s=options.deadline_s,
         )
         self._complete: list[StepId] = []
 
     def resume(self) -> int:
-        """Load the newest checkpoint that all processes have; the step to begin with."""
+        """Load the newest checkpoint that all processes have; the step to begin with.
+
+        InputError if there are checkpoints and none can be used.
+        """
         check(self._plan, self._options, self._data)
         state = self._learner.state()
+        present = checkpoint.steps(self._directory)
+        lacking = {step.id.step: checkpoint.shortcoming(step, state) for step in present}
+        damaged = {step.id.step for step in present if step.problems}
         found = {
             step.id: step
             for step in checkpoint.available(self._directory, state, model=self._config, report=self._warn)
         }
 
         def is_good(step: StepId) -> bool:
-            return checkpoint.is_good(found[step], state, model=self._config, report=self._warn)
+            def report(words: str) -> None:
+                self._warn(words)
+                lacking[step.step] = words
+                damaged.add(step.step)
+
+            return checkpoint.is_good(found[step], state, model=self._config, report=report)
 
         self._complete = checkpoint.agree(found, is_good, self._control.gather)
         if not self._complete:
+            mine = all(step.id.attempt.startswith(self._attempt[:_MARK]) for step in present)
+            self._begin_anew(lacking, may=mine and not damaged)
             return 0
         newest = self._complete[-1]
         checkpoint.load(found[newest], state, model=self._config)
         if self._leads:
             _say(f"resuming after step {newest.step} of {self._options.steps}")
         return newest.step
+
+    def _begin_anew(self, lacking: dict[int, str], *, may: bool) -> None:
+        """Refuse to lose checkpoints of which none can be used; those that this launch has not finished may go."""
+        told = self._control.gather([list(lacking.items()), may])
+        everywhere = {seat.name: dict(words) for seat, (words, _) in zip(self._seating.seats, told, strict=True)}
+        present = sorted({step for words in everywhere.values() for step in words})
+        if not present:
+            return
+        if all(allowed for _, allowed in told):
+            if self._leads:
+                _say("no checkpoint was finished before; training begins at step 0")
+            return
+        reasons = []
+        for step in present:
+            without = [name for name, words in everywhere.items() if step not in words]
+            otherwise = f"{without[0]} does not have it" if without else "its stages are of different starts"
+            reasons.append(
+                f"step {step}: {next((words[step] for words in everywhere.values() if words.get(step)), otherwise)}"
+            )
+        self._control.flush()
+        raise InputError(
+            f"{self._directory}: has checkpoints, and none can be used: {'; '.join(reasons)}. "
+            "Bring back what is missing, or move them away to begin at step 0"
+        )
 
     def is_due(self, step: int) -> bool:
         """Whether something is saved after that step."""
@@ -82,25 +128,46 @@ class Saving:
                 raise
             self._warn(f"{error}; training goes on")
         shared = checkpoint.common(self._control.gather([*self._complete, *self._saver.saved]))
+        self._write(steps, [step.step for step in shared])
+
+    def _write(self, steps: int, complete: list[int]) -> None:
         position = Position(
             step=steps, samples=_samples(self._plan, steps), tokens=steps * self._plan.tokens_per_step, data=self._data
         )
-        self._saver.save(self._learner.state(), position, complete=[step.step for step in shared])
+        self._saver.save(self._learner.state(), position, complete=complete)
 
     def finish(self) -> None:
         """Save the last step, and write the model where all of its stages are in reach."""
         if not self._complete or self._complete[-1].step < self._options.steps:
             self._save(self._options.steps)
-        problem = ""
-        try:
-            self._saver.wait()
-        except RunError as error:
-            problem = str(error)
-        problems: list[Any] = [words for words in self._control.gather(problem) if words]
-        if problems:
-            raise RunError(problems[0])
+        self._wait_for_last()
         if self._leads:
             self._export()
+
+    def _wait_for_last(self) -> None:
+        """Write the last step again until it is written: there is no later one, and all that was learned is in it."""
+        deadline_s = self._options.deadline_s
+        end_s, pause_s = time.monotonic() + deadline_s, _FIRST_PAUSE_S
+        while True:
+            problem = ""
+            try:
+                self._saver.wait()
+            except RunError as error:
+                problem = str(error)
+            over = bool(problem) and (self._saver.writing or time.monotonic() > end_s)
+            told = self._control.gather([problem, over])
+            problems = [words for words, _ in told if words]
+            if not problems:
+                return
+            if any(given_up for _, given_up in told):
+                raise RunError(problems[0])
+            if problem:
+                left_s = max(0.0, end_s - time.monotonic())
+                self._warn(f"{problem}; this is the last one, so it is tried again for {left_s:.0f} s: make room")
+            time.sleep(pause_s)
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
+            if problem:
+                self._write(self._options.steps, [])
 
     def _export(self) -> None:
         here = [step for step in checkpoint.steps(self._directory) if step.id.step == self._options.steps]
@@ -161,15 +228,22 @@ def _samples(plan: Plan, steps: int) -> int:
     return steps * plan.tokens_per_step // plan.job.sequence
 
 
-def _group_of_stage(seating: Seating, seat: Seat) -> dist.ProcessGroup | None:
+def _group_of_stage(seating: Seating, seat: Seat, deadline_s: float) -> dist.ProcessGroup | None:
     """All processes that hold a stage; a group of its own, for a thread talks over it. All ranks make all groups."""
     found = None
     for stage in dict.fromkeys(other.stage for other in seating.world(seat.dc)):
         ranks = [other.rank for other in seating.world(seat.dc) if other.stage == stage]
         if len(ranks) > 1:
-            made = dist.new_group(ranks, backend="gloo")
+            made = dist.new_group(ranks, timeout=timedelta(seconds=deadline_s), backend="gloo")
             found = made if seat.stage == stage else found
     return found
+
+
+def _new_attempt() -> str:
+    """A name for this start of the run; those of one launch begin alike."""
+    launch = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    mark = uuid.uuid4().hex if launch == "none" else hashlib.sha256(launch.encode()).hexdigest()
+    return mark[:_MARK] + uuid.uuid4().hex[:12]
 
 
 def _say(words: str) -> None:

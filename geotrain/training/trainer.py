@@ -22,6 +22,7 @@ from geotrain.training.gloo import broadcast
 from geotrain.training.idling import Idling, Listener, Nobody
 from geotrain.training.leaving import Leaving
 from geotrain.training.lines import first_line
+from geotrain.training.lock import Lock
 from geotrain.training.options import Options
 from geotrain.training.post import Mailbox, Routes
 from geotrain.training.preflight import check_plan
@@ -34,6 +35,9 @@ from geotrain.training.telling import Telling, Watch
 from geotrain.training.terms import Terms, check, terms
 from geotrain.training.wiring import Wires, Wiring
 from geotrain.transport import Credentials, Identity, Settings
+
+_LOCK_PATIENCE_S = 10.0
+"""For the process that had this one's place before and is about to end."""
 
 
 def train(
@@ -56,6 +60,9 @@ def train(
     device = place.device()
     leaving = Leaving()
     try:
+        if seat.rank == 0:
+            lock = Lock(options.out / f"{seat.dc}.lock", patience_s=_LOCK_PATIENCE_S)
+            leaving.then(lambda patience_s: lock.release())
         place.join(deadline_s=options.deadline_s)
         watch = None
         if seat == seating.seats[0]:

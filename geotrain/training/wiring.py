@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -227,7 +228,8 @@ class Wiring:
                 target = seating.at(source.pipeline, near)[source.part]
                 if target.dc != dc or target == source:
                     continue
-                group = dist.new_group([source.rank, target.rank], backend="nccl")
+                wait = timedelta(seconds=self.deadline_s)
+                group = dist.new_group([source.rank, target.rank], timeout=wait, backend="nccl")
                 assert group is not None
                 if source == self.seat:
                     found.setdefault(target.rank, []).insert(0, group)

@@ -6,7 +6,7 @@ names of tensors say nothing about stages, pipelines or parts, so a checkpoint o
 
 from geotrain.training.checkpoint.agreement import agree, common
 from geotrain.training.checkpoint.export import OPTIMIZER, export
-from geotrain.training.checkpoint.loading import available, is_good, load
+from geotrain.training.checkpoint.loading import available, is_good, load, shortcoming
 from geotrain.training.checkpoint.manifest import DamagedError, Position
 from geotrain.training.checkpoint.saver import Saver
 from geotrain.training.checkpoint.steps import SavedStep, StepId, prune, steps
@@ -25,5 +25,6 @@ __all__ = [
     "is_good",
     "load",
     "prune",
+    "shortcoming",
     "steps",
 ]

@@ -41,6 +41,16 @@ def available(
     return [step for step in found if step.holds(wanted)]
 
 
+def shortcoming(step: SavedStep, names: Iterable[str]) -> str:
+    """Why what is here of a step does not have the tensors; empty if it does."""
+    if step.holds(names):
+        return ""
+    if step.problems:
+        return step.problems[0]
+    here = ", ".join(str(stage.manifest.stage) for stage in step.stages)
+    return f"{step.path}: has only stage {here} of {step.stages[0].manifest.num_stages}"
+
+
 def is_good(step: SavedStep, state: Mapping[str, Tensor], *, model: Config, report: Callable[[str], None]) -> bool:
     """Whether `load` can load it; if it is damaged, `report` hears where."""
     try:

@@ -12,7 +12,7 @@ from geotrain.errors import RunError
 from geotrain.seating import Seat, Seating
 from geotrain.testbed import Testbed
 
-CONTROL_PORT, RENDEZVOUS_PORT = 29400, 29401
+CONTROL_PORT = 29400
 _LOOPBACK = "127.0.0.1"
 _EPHEMERAL, _USUAL_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range"), 32768
 _PORTS = 8000
@@ -32,10 +32,6 @@ class Ground(Protocol):
         """Where a process on that node can be reached."""
         ...
 
-    def rendezvous(self, dc: str) -> str:
-        """Where the agents of a data center meet, or else its workers."""
-        ...
-
     def environment(self, dc: str) -> dict[str, str]:
         """What processes there need to be told."""
         ...
@@ -50,9 +46,7 @@ class Loopback:
 
     def __init__(self, seating: Seating) -> None:
         self._seating = seating
-        control, *rest = _free_ports(1 + len(seating.dcs))
-        self.control = f"{_LOOPBACK}:{control}"
-        self._ports = dict(zip(seating.dcs, rest, strict=True))
+        self.control = f"{_LOOPBACK}:{_free_port()}"
 
     def nodes(self, dc: str) -> list[list[Seat]]:
         """One, with all of them."""
@@ -61,10 +55,6 @@ class Loopback:
     def address(self, dc: str, node: int) -> str:
         """The same for all."""
         return _LOOPBACK
-
-    def rendezvous(self, dc: str) -> str:
-        """A port for each data center."""
-        return f"{_LOOPBACK}:{self._ports[dc]}"
 
     def environment(self, dc: str) -> dict[str, str]:
         """gloo would else look for an address of the machine's name, which need not have one."""
@@ -90,10 +80,6 @@ class Namespaces:
         """InputError if the testbed has no such node."""
         return self._bed.address(dc, node)
 
-    def rendezvous(self, dc: str) -> str:
-        """At the first node."""
-        return f"{self._bed.address(dc)}:{RENDEZVOUS_PORT}"
-
     def environment(self, dc: str) -> dict[str, str]:
         """gloo must be told the device: the machine's name leads to no address in here."""
         carried: tuple[str, ...] = ()
@@ -115,17 +101,14 @@ def needed_testbed(seating: Seating) -> Testbed:
     return Testbed(cluster.model_copy(update={"datacenters": taking_part}), nodes_per_dc=nodes)
 
 
-def _free_ports(count: int) -> list[int]:
+def _free_port() -> int:
     """Not of those that the kernel gives to outgoing connections: one could take it before the listener does."""
     try:
         end = int(_EPHEMERAL.read_text().split()[0])
     except OSError:
         end = _USUAL_EPHEMERAL
-    found: list[int] = []
     for port in random.sample(range(end - _PORTS, end), _PORTS):
         with socket.socket() as sock, suppress(OSError):
             sock.bind((_LOOPBACK, port))
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise RunError(f"{_LOOPBACK} has no {count} free ports between {end - _PORTS} and {end}")
+            return port
+    raise RunError(f"{_LOOPBACK} has no free port between {end - _PORTS} and {end}")

@@ -5,9 +5,8 @@ from typing import Any
 import yaml
 
 from geotrain.errors import InputError
-from geotrain.training.launch.ground import RENDEZVOUS_PORT
 from geotrain.training.launch.launch import Launch
-from geotrain.training.launch.process import ENVIRONMENT, Process
+from geotrain.training.launch.process import ENVIRONMENT, RENDEZVOUS_PORT, STORE, Process
 from geotrain.training.launch.scripts import (
     PLAN_FILE,
     Words,
@@ -35,6 +34,31 @@ _HEAD = """\
 # mount, geotrain-run for checkpoints and logs{and_data}{and_keys}.
 # Pods use the network of their nodes: other data centers reach them at the nodes' addresses, over any TCP port.
 # As no two of them can have the same port, each gets a node of its own, which the plan counts on.
+#
+# Inside this data center NCCL and gloo listen at the nodes' own addresses and ask for no key: let no other machine
+# reach these ports. A NetworkPolicy does not do that, for pods that use the network of their nodes are beyond it; a
+# firewall of the nodes does.
+"""
+
+_TRUSTED = """\
+# More than that: the pods' agents (torchrun) meet at port {port} of the first one's node, on all its addresses, and
+# unpickle what they find there. WHOEVER REACHES THAT PORT CAN RUN COMMANDS ON ALL THESE NODES: let only them reach it.
+"""
+
+_ALONE = """\
+host=$POD_IP name=$POD_IP
+# Where the processes of this pod meet: files for them alone, so that no port is needed.
+{store}=$(mktemp --directory)
+export {store}
+"""
+
+_TOGETHER = """\
+# Agents rank their nodes by these names, and dial the first. RANK is the pod's number, from the operator.
+host=$POD_IP name=$POD_IP is_host=true
+if ((RANK > 0)); then
+    printf -v name '~%04d' "$RANK"
+    is_host=false
+fi
 """
 
 _SERVICE = """\
@@ -44,13 +68,7 @@ _SERVICE = """\
 _CONTAINER = """\
 set -euo pipefail
 export {environment}
-# Agents rank their nodes by these names, and dial the first. RANK is the pod's number, from the operator.
-host=$POD_IP name=$POD_IP is_host=true
-if ((RANK > 0)); then
-    printf -v name '~%04d' "$RANK"
-    is_host=false
-fi
-{workers}
+{meeting}{workers}
 exec {command}
 """
 
@@ -84,7 +102,16 @@ def kubernetes_processes(launch: Launch, control: str | None) -> list[Process]:
     if launch.data is not None and not launch.data.is_absolute():
         raise InputError(f"--data is {data!r} and must be the directory that pods see, such as /data")
     plan = f"{_PLAN}/{PLAN_FILE}"
-    words = Words(plan=plan, data=data, out=_RUN, keys=_KEYS, first="$MASTER_ADDR", control=control)
+    words = Words(
+        plan=plan,
+        data=data,
+        out=_RUN,
+        keys=_KEYS,
+        first="$MASTER_ADDR",
+        control=control,
+        run_id=launch.run_id,
+        share_files=False,
+    )
     return list(node_processes(launch, words))
 
 
@@ -127,6 +154,8 @@ def _manifest(launch: Launch, process: Process, name: str, control: str | None, 
         and_data="" if launch.data is None else "; geotrain-data",
         and_keys="" if launch.insecure else f"; the secret geotrain-{name}-keys (keys.sh)",
     )
+    if len(nodes) > 1:
+        head += _TRUSTED.format(port=RENDEZVOUS_PORT)
     port = int(control.rpartition(":")[2]) if leads and control else None
     parts = [head, _yaml(_config_map(launch, name))]
     if port is not None:
@@ -178,6 +207,7 @@ def _replicas(
     nodes = launch.seating.nodes(process.dc)
     script = _CONTAINER.format(
         environment=" ".join(f"{name}={value}" for name, value in ENVIRONMENT.items()),
+        meeting=_TOGETHER if len(nodes) > 1 else _ALONE.format(store=STORE),
         workers="\n".join(workers_lines(nodes, "RANK")),
         command=folded(shell(process.command), indent=0),
     )

@@ -1,13 +1,16 @@
 """What is run, and what each of its processes is told."""
 
 import importlib.util
+import secrets
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from geotrain.errors import InputError, RunError
 from geotrain.seating import Seating
+from geotrain.training.lock import Lock
 
 JOB = "training"
 """Of the keys that are made here."""
@@ -43,6 +46,8 @@ class Launch:
     """How often torchrun starts the processes of a data center again; 0: no torchrun, and none is started again."""
     options: tuple[str, ...] = ()
     """Further ones of `geotrain train`."""
+    run_id: str = field(default_factory=lambda: secrets.token_hex(16))
+    """Tells this launch from all others."""
     program: tuple[str, ...] = (sys.executable, "-m", "geotrain", "train")
 
     def __post_init__(self) -> None:
@@ -58,6 +63,10 @@ class Launch:
     def logs(self) -> Path:
         """A file for each process, and for each agent."""
         return self.out / "logs"
+
+    def store(self, dc: str) -> Path:
+        """Where the processes of a data center meet: a directory of files, for its owner alone."""
+        return self.out / "rendezvous" / dc
 
     def worker(self, dc: str, *, host: str, control: str) -> tuple[str, ...]:
         """The command of a process on this machine."""
@@ -86,16 +95,29 @@ class Launch:
             last = (done.stderr.splitlines() or ["a process has said nothing"])[-1].removeprefix("error: ")
             raise InputError(last) if done.returncode == InputError.exit_code else RunError(last)
 
-    def prepare(self) -> None:
-        """Make what the processes need: directories and keys."""
+    def prepare(self) -> Lock:
+        """Make what the processes need: directories and keys. The run's directory is locked until it is released."""
         if importlib.util.find_spec("torch") is None:
             raise InputError("training needs torch: pip install 'geotrain[train]'")
         if not self.insecure and importlib.util.find_spec("cryptography") is None:
             raise InputError("keys need the package cryptography: pip install 'geotrain[train]'")
+        lock = Lock(self.out / "launch.lock")
+        try:
+            self._make()
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def _make(self) -> None:
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(self.out / "rendezvous", ignore_errors=True)
+            (self.out / "rendezvous").mkdir(mode=0o700)
+            for dc in self.seating.dcs:
+                self.store(dc).mkdir(mode=0o700)
         except OSError as error:
-            raise InputError(f"{self.logs}: cannot be made: {error.strerror}") from None
+            raise InputError(f"{error.filename}: cannot be made: {error.strerror}") from None
         if self.insecure:
             return
         from geotrain.transport.keys import make_keys

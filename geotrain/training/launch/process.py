@@ -1,6 +1,8 @@
 """Every process of a run as a command: an agent (torchrun) per node, or each worker by itself. Pure.
 
 The rendezvous is c10d's: when workers die on one node, the agents of all nodes in that data center start theirs again.
+Agents unpickle what they find there, and its TCP store takes anything from anywhere. So agents and workers meet in
+files that only their user may open, wherever the nodes of a data center share some.
 """
 
 import sys
@@ -21,6 +23,11 @@ ENVIRONMENT = {
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(SHUTDOWN_S),
 }
 _JOIN_S, _STORE_S = 1800, 600
+STORE = "GEOTRAIN_STORE"
+"""The variable that tells workers the directory in which they meet."""
+RENDEZVOUS_PORT = 29401
+"""Of agents that have no files in common."""
+_AGENTS = "agents"
 _TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 
 
@@ -52,7 +59,8 @@ class Process:
 def processes(launch: Launch, ground: Ground) -> Iterator[Process]:
     """Data center after data center, node after node."""
     for dc in launch.seating.dcs:
-        nodes, environment = ground.nodes(dc), ENVIRONMENT | ground.environment(dc)
+        nodes, store = ground.nodes(dc), str(launch.store(dc))
+        environment = ENVIRONMENT | ground.environment(dc) | {STORE: store}
         for number, seats in enumerate(nodes):
             host = ground.address(dc, number)
             worker = launch.worker(dc, host=host, control=ground.control)
@@ -60,8 +68,8 @@ def processes(launch: Launch, ground: Ground) -> Iterator[Process]:
                 options = agent_options(
                     nodes=len(nodes),
                     workers=str(len(seats)),
-                    rendezvous=ground.rendezvous(dc),
-                    is_host=str(number == 0).lower(),
+                    meeting=in_files(store),
+                    run_id=launch.run_id,
                     name=node_name(number, host),
                     max_restarts=launch.max_restarts,
                 )
@@ -72,21 +80,31 @@ def processes(launch: Launch, ground: Ground) -> Iterator[Process]:
                 continue
             world = sum(map(len, nodes))
             for local_rank, seat in enumerate(seats):
-                told = environment | _place(seat, world, local_rank, len(seats), ground.rendezvous(dc))
+                told = environment | _place(seat, world, local_rank, len(seats))
                 yield Process(dc=dc, node=number, host=host, seats=[seat], agent=[], worker=worker, environment=told)
 
 
+def in_files(store: str) -> list[str]:
+    """Options of agents that share a directory."""
+    return ["--rdzv-endpoint", f"{store}/{_AGENTS}", "--rdzv-conf", f"store_type=file,join_timeout={_JOIN_S}"]
+
+
+def over_tcp(first: str, is_host: str) -> list[str]:
+    """Options of agents that share no directory: whoever reaches the port can run commands on all nodes."""
+    conf = f"is_host={is_host},join_timeout={_JOIN_S},read_timeout={_STORE_S}"
+    return ["--rdzv-endpoint", f"{first}:{RENDEZVOUS_PORT}", "--rdzv-conf", conf]
+
+
 def agent_options(
-    *, nodes: int, workers: str, rendezvous: str, is_host: str, name: str, max_restarts: int
+    *, nodes: int, workers: str, meeting: Sequence[str], run_id: str, name: str, max_restarts: int
 ) -> list[str]:
     """Of torchrun on one of the nodes of a data center; the worker's command follows."""
     return [
         *("--nnodes", str(nodes)),
         *("--nproc-per-node", workers),
         *("--rdzv-backend", "c10d"),
-        *("--rdzv-endpoint", rendezvous),
-        *("--rdzv-id", "geotrain"),
-        *("--rdzv-conf", f"is_host={is_host},join_timeout={_JOIN_S},read_timeout={_STORE_S}"),
+        *meeting,
+        *("--rdzv-id", run_id),
         *("--local-addr", name),
         *("--max-restarts", str(max_restarts)),
         "--no-python",
@@ -98,14 +116,11 @@ def node_name(number: int, address: str) -> str:
     return address if number == 0 else f"~{number:04d}"
 
 
-def _place(seat: Seat, world: int, local_rank: int, local_world: int, rendezvous: str) -> dict[str, str]:
+def _place(seat: Seat, world: int, local_rank: int, local_world: int) -> dict[str, str]:
     """What torchrun would tell a worker."""
-    address, _, port = rendezvous.rpartition(":")
     return {
         "RANK": str(seat.rank),
         "WORLD_SIZE": str(world),
         "LOCAL_RANK": str(local_rank),
         "LOCAL_WORLD_SIZE": str(local_world),
-        "MASTER_ADDR": address,
-        "MASTER_PORT": port,
     }

@@ -19,6 +19,7 @@ from geotrain.training.launch.ground import Ground
 from geotrain.training.launch.launch import Launch
 from geotrain.training.launch.logs import Tail, last_part, last_process
 from geotrain.training.launch.process import SHUTDOWN_S, Process, processes
+from geotrain.training.lock import Lock
 
 PATIENCE_S = SHUTDOWN_S + 5.0
 """Between the polite signal and the other one."""
@@ -83,11 +84,12 @@ class Run:
     def __init__(self, launch: Launch, ground: Ground) -> None:
         self._launch, self._ground = launch, ground
         self._children: list[_Child] = []
+        self._lock: Lock | None = None
         self._leader = Tail(launch.logs / f"{launch.seating.dcs[0]}-0.log")
 
     def __enter__(self) -> Self:
         planned = list(processes(self._launch, self._ground))
-        self._launch.prepare()
+        self._lock = self._launch.prepare()
         try:
             for process in planned:
                 self._children.append(_Child(process, self._launch.logs, self._ground.popen))
@@ -138,3 +140,6 @@ class Run:
             for popen in left:
                 popen.kill()
                 popen.wait()
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None

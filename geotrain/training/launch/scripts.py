@@ -12,9 +12,8 @@ from geotrain.errors import InputError
 from geotrain.files import write_text
 from geotrain.plan import Plan
 from geotrain.seating import Seat, Seating
-from geotrain.training.launch.ground import RENDEZVOUS_PORT
 from geotrain.training.launch.launch import JOB, Launch, train_options
-from geotrain.training.launch.process import ENVIRONMENT, Process, agent_options
+from geotrain.training.launch.process import ENVIRONMENT, STORE, Process, agent_options, in_files, over_tcp
 
 PLAN_FILE = "plan.yaml"
 _LONGEST_NAME = 40
@@ -32,18 +31,26 @@ class Words:
     """The first node of the data center."""
     control: str | None
     """HOST:PORT, as other data centers know it."""
+    run_id: str
+    share_files: bool
+    """Whether the nodes of a data center have a directory for their rendezvous in common."""
+
+
+def meets_in_files(words: Words, nodes: Sequence[Sequence[Seat]]) -> bool:
+    """Whether the agents on these nodes need no port."""
+    return words.share_files or len(nodes) == 1
 
 
 def node_processes(launch: Launch, words: Words) -> Iterator[Process]:
-    """What the nodes run. The shell knows its node's `name`, `host`, number of `workers`, and whether it `is_host`."""
+    """What the nodes run. The shell knows its node's `name`, `host`, number of `workers`, and where all meet."""
     seating = launch.seating
     for dc in seating.dcs:
         nodes = seating.nodes(dc)
         agent = agent_options(
             nodes=len(nodes),
             workers="$workers",
-            rendezvous=f"{words.first}:{RENDEZVOUS_PORT}",
-            is_host="$is_host",
+            meeting=in_files(f"${STORE}") if meets_in_files(words, nodes) else over_tcp(words.first, "$is_host"),
+            run_id=words.run_id,
             name="$name",
             max_restarts=launch.max_restarts,
         )

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 from geotrain.errors import InputError
 from geotrain.training.launch.launch import Launch
-from geotrain.training.launch.process import ENVIRONMENT, Process
+from geotrain.training.launch.process import ENVIRONMENT, STORE, Process
 from geotrain.training.launch.scripts import (
     PLAN_FILE,
     Words,
@@ -29,7 +29,8 @@ _SCRIPT = """\
 {seats}
 #
 # Needed in this data center: geotrain with torch (pip install 'geotrain[train]'), this directory, the data{and_keys}.
-# Nodes of different data centers must reach each other over TCP.
+# Nodes of different data centers must reach each other over TCP. Inside the data center NCCL and gloo listen at the
+# nodes' own addresses and ask for no key: let no other machine reach these ports.
 
 #SBATCH --job-name=geotrain-{slug}
 #SBATCH --nodes={nodes}
@@ -54,6 +55,12 @@ set -euo pipefail
 # export NCCL_SOCKET_IFNAME=ib0 GLOO_SOCKET_IFNAME=ib0
 export {environment}
 
+# Where the processes of this data center meet: files for this user alone, so that no port is needed. All nodes must see
+# each other's flock on them, as NFS 4 and Lustre with `-o flock` do.
+export {store}="$RUN/rendezvous/{slug}-$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}"
+(umask 077 && mkdir --parents "${store}")
+trap 'rm --recursive --force "${store}"' EXIT
+
 NODES=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 FIRST={first}
 export NODES FIRST
@@ -61,7 +68,7 @@ export NODES FIRST
 # What every node does: find its number, take an address that other data centers reach, start the agent.
 node() {{
     set -euo pipefail
-    local number=0 name host workers is_host
+    local number=0 name host workers
     if [[ $SLURMD_NODENAME != "$FIRST" ]]; then
         for name in $NODES; do
             [[ $name == "$FIRST" ]] || number=$((number + 1))
@@ -70,10 +77,9 @@ node() {{
     fi
     # Agents rank their nodes by these names, and dial the first.
     if ((number == 0)); then
-        name=$FIRST is_host=true
+        name=$FIRST
     else
         printf -v name '~%04d' "$number"
-        is_host=false
     fi
     {workers}
     host=$(hostname -I | cut --delimiter=' ' --fields=1)
@@ -109,7 +115,16 @@ cd "$(dirname "$0")/.."
 def slurm_processes(launch: Launch, control: str | None) -> list[Process]:
     """What the nodes run, in words of the scripts."""
     control = check_control(launch.seating, control)
-    words = Words(plan="$PLAN", data="$DATA", out="$RUN", keys="$KEYS", first="$FIRST", control=control)
+    words = Words(
+        plan="$PLAN",
+        data="$DATA",
+        out="$RUN",
+        keys="$KEYS",
+        first="$FIRST",
+        control=control,
+        run_id="$SLURM_JOB_ID",
+        share_files=True,
+    )
     return list(node_processes(launch, words))
 
 
@@ -135,6 +150,7 @@ def _script(launch: Launch, process: Process, slug: str, control: str | None) ->
     return _SCRIPT.format(
         dc=dc,
         slug=slug,
+        store=STORE,
         plan=launch.plan_file.name,
         seats="\n".join(seats),
         and_keys="" if launch.insecure else ", and keys (keys.sh)",

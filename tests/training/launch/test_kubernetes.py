@@ -1,5 +1,6 @@
 """Manifests as an API server would take them, and pods that find their place when they are run."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,12 +78,27 @@ def test_a_pod_finds_its_place(
     container = job.spec.pytorch_replica_specs["Worker" if rank else "Master"].template.spec.containers[0]
     environment = stand_ins(tmp_path / "bin", torchrun='printf "%s\\n" "$@" > "$RECORD"')
     given = {"POD_IP": "10.0.0.7", "RANK": str(rank), "MASTER_ADDR": "first", "RECORD": str(tmp_path / "told")}
+    given["TMPDIR"] = str(tmp_path)
     run(*container.command, *container.args, env=environment | given)
     told = words(tmp_path / "told")
     assert (value(told, "--nproc-per-node"), value(told, "--local-addr")) == (workers, name)
-    assert (value(told, "--rdzv-endpoint"), value(told, "--control")) == ("first:29401", control)
+    assert value(told, "--control") == control
+    if dc == "east":
+        assert value(told, "--rdzv-endpoint") == "first:29401"
+    else:
+        store = Path(value(told, "--rdzv-endpoint")).parent
+        assert (value(told, "--rdzv-conf").split(",")[0], store.stat().st_mode & 0o777) == ("store_type=file", 0o700)
     mounts = {mount.mount_path for mount in container.volume_mounts}
     assert {value(told, "--data"), value(told, "--out"), value(told, "--keys")} <= mounts
+
+
+def test_a_manifest_names_the_ports_that_only_its_own_nodes_may_reach(launch: Launch):
+    files = kubernetes_files(launch, CONTROL, IMAGE)
+    warning = "WHOEVER REACHES THAT PORT CAN RUN COMMANDS"
+    assert warning in files["east.yaml"] and "port 29401" in files["east.yaml"]
+    assert warning not in files["south.yaml"] and "let no other machine reach these ports" in files["south.yaml"]
+    other = kubernetes_files(replace(launch, run_id="another"), CONTROL, IMAGE)["east.yaml"]
+    assert files["east.yaml"] == other.replace("another", launch.run_id) and len(launch.run_id) == 32
 
 
 def test_the_secret_that_is_made_is_the_one_that_is_mounted(launch: Launch, tmp_path: Path):

@@ -39,8 +39,7 @@ def test_each_seat_is_taken_once(stages, pipelines, width, max_restarts, local):
         told = process.environment
         assert (told["RANK"], told["WORLD_SIZE"]) == (str(seat.rank), str(len(seating.world(seat.dc))))
         assert told["LOCAL_RANK"] == str(seat.rank if local else seat.local_rank)
-        leader = next(process for process in planned if process.dc == seat.dc)
-        assert told["MASTER_ADDR"] == leader.host
+        assert told["GEOTRAIN_STORE"] == f"o/rendezvous/{seat.dc}"
 
 
 def test_a_worker_is_told_its_data_center_its_address_and_where_all_meet(tmp_path: Path):

@@ -125,6 +125,16 @@ def test_torchrun_starts_the_processes_of_a_data_center_again(tmp_path: Path):
     assert sorted(path.name for path in (run_directory / "keys").iterdir()) == ["ca", "east-0", "east-1"]
 
 
+def test_a_second_launch_into_a_directory_is_refused_while_the_first_runs(tmp_path: Path):
+    with start(tmp_path, "sleep") as run:
+        until(lambda: both_here(tmp_path))
+        with pytest.raises(InputError, match=rf"launch.lock: process {os.getpid()} on .* runs into this directory"):
+            start(tmp_path, "leave").__enter__()
+        assert alive(run.pid("east-0")) and alive(run.pid("south-0"))
+    with start(tmp_path, "leave") as run:
+        run.wait(deadline_s=110)
+
+
 def test_a_command_that_does_not_exist_says_so(tmp_path: Path):
     with pytest.raises(ProcessFailedError) as failure, start(tmp_path, "leave", program=("no-such-program",)) as run:
         run.wait(deadline_s=110)

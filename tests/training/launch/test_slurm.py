@@ -44,7 +44,8 @@ def submitted(launch: Launch, tmp_path: Path, dc: str, nodes: str) -> dict[str, 
     }
     record = tmp_path / dc
     record.mkdir()
-    environment = stand_ins(tmp_path / "bin", **tools) | {"SLURM_JOB_NODELIST": nodes, "RECORD": str(record)}
+    told = {"SLURM_JOB_NODELIST": nodes, "SLURM_JOB_ID": "7", "RECORD": str(record)}
+    environment = stand_ins(tmp_path / "bin", **tools) | told
     run("bash", launch.out / "slurm" / f"{dc}.sbatch", env=environment)
     return {path.name: words(path) for path in record.iterdir()}
 
@@ -79,11 +80,9 @@ def test_the_node_of_the_control_address_is_the_first_wherever_it_stands_in_the_
         "gpu-9": "~0001",
     }
     assert {node: value(words, "--nproc-per-node") for node, words in told.items()} == {"gpu-10": "4", "gpu-9": "2"}
-    assert {node: value(words, "--rdzv-conf").split(",")[0] for node, words in told.items()} == {
-        "gpu-10": "is_host=true",
-        "gpu-9": "is_host=false",
-    }
-    assert {value(words, "--rdzv-endpoint") for words in told.values()} == {"gpu-10:29401"}
+    assert {value(words, "--rdzv-conf").split(",")[0] for words in told.values()} == {"store_type=file"}
+    assert {value(words, "--rdzv-endpoint") for words in told.values()} == {f"{launch.out}/rendezvous/east-7-0/agents"}
+    assert not list((launch.out / "rendezvous").iterdir()), "what a job has left is removed"
     assert told["gpu-10"][told["gpu-10"].index("--no-python") + 1 :] == [
         *("geotrain", "train", f"{launch.out}/slurm/plan.yaml", "--dc", "east", "--data", "/data"),
         *("--out", str(launch.out), "--control", "10.0.0.10:29400", "--host", "10.0.0.10"),
@@ -93,7 +92,7 @@ def test_the_node_of_the_control_address_is_the_first_wherever_it_stands_in_the_
 
 def test_other_data_centers_begin_with_their_own_first_node(launch: Launch, tmp_path: Path):
     (told,) = submitted(launch, tmp_path, "south", "gpu-3").values()
-    assert (value(told, "--rdzv-endpoint"), value(told, "--nproc-per-node")) == ("gpu-3:29401", "3")
+    assert (value(told, "--rdzv-id"), value(told, "--nproc-per-node")) == ("7", "3")
     assert (value(told, "--control"), value(told, "--host")) == (CONTROL, "10.0.0.3")
 
 

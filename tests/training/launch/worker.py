@@ -48,9 +48,12 @@ def reduce(out: Path, name: str) -> float:
         return 0.0  # At once: torch takes seconds to load.
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    size = int(os.environ["WORLD_SIZE"])
+    store = FileStore(f"{os.environ['GEOTRAIN_STORE']}/workers-{os.environ.get('MASTER_PORT', 0)}", size)
+    dist.init_process_group("gloo", store=store, rank=int(os.environ["RANK"]), world_size=size)
     number = torch.tensor([float(os.environ["RANK"])])
     dist.all_reduce(number)
     crash = out / "crash"

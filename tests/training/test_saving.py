@@ -1,0 +1,141 @@
+"""Where a run goes on from, and that its last checkpoint is not given up for a full disk."""
+
+import io
+import json
+import os
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+
+from geotrain.errors import GeotrainError
+from geotrain.seating import Seating
+from geotrain.training.assembly import Groups
+from geotrain.training.journal import Journal
+from geotrain.training.options import Options
+from geotrain.training.saving import Saving
+from geotrain.training.trainer import train
+from tests.training.alone import train_alone
+from tests.training.checkpoint.processes import in_process, in_world
+from tests.training.checkpoint.test_saver import limited_room
+from tests.training.data import VOCAB, dataset
+from tests.training.plans import MODEL, plan
+
+JOB = {"model": MODEL | {"layers": 2, "vocab": VOCAB}}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tokens of this package's own sources."""
+    return dataset(tmp_path_factory.mktemp("data"))
+
+
+def go(data: Path, out: Path, steps: int, launch: str | None = None) -> tuple[int, str]:
+    """Exit code, and what a run in one process says; the launch is one of torchrun."""
+    if launch is not None:
+        os.environ["TORCHELASTIC_RUN_ID"] = launch
+    options = Options(dc="east", out=out, data=data, steps=steps, checkpoint_every=1, deadline_s=40.0)
+    with redirect_stdout(io.StringIO()) as said, redirect_stderr(said):
+        try:
+            train(plan(["east"], job=JOB, layers=2), options, journal=lambda: Journal(options, quiet=True))
+        except GeotrainError as problem:
+            return problem.exit_code, str(problem)
+    return 0, said.getvalue()
+
+
+def test_checkpoints_of_which_none_can_be_used_end_the_run_with_a_reason_for_each(data: Path, tmp_path: Path):
+    out = tmp_path / "run"
+    assert in_process(go, data, out, 2)[1][0] == 0
+    second, third = (out / "checkpoints" / f"step-{step:08}" / "stage-00" for step in (2, 3))
+    second.joinpath("stage.json").write_text("{")
+    _, (code, words) = in_process(go, data, out, 3)
+    assert (code, "resuming after step 1 of 3" in words) == (0, True), "an older one that is good is enough"
+    third.joinpath("stage.json").write_text("{")
+    (weights,) = second.glob("__0_*")
+    weights.write_bytes(weights.read_bytes()[:-1])
+    written = (out / "log.jsonl").read_text()
+    _, (code, words) = in_process(go, data, out, 4)
+    assert code == 2 and words.startswith(
+        f"{out}/checkpoints: has checkpoints, and none can be used: step 2: {weights}"
+    )
+    assert f"; step 3: {third}/stage.json: not valid JSON" in words and words.endswith("to begin at step 0")
+    assert (out / "log.jsonl").read_text() == written, "no step was trained"
+
+
+def test_a_data_center_that_has_lost_its_stages_ends_the_run(data: Path, tmp_path: Path):
+    outs = {"east": tmp_path / "east", "south": tmp_path / "south"}
+    told = {dc: Options(dc=dc, out=out, data=data, steps=1) for dc, out in outs.items()}
+    assert [code for _, _, code in train_alone(plan(["east", "south"], job=JOB), told).values()] == [0, 0]
+    shutil.rmtree(outs["south"] / "checkpoints")
+    for _, words, code in train_alone(plan(["east", "south"], job=JOB), told).values():
+        assert code == 2 and "none can be used: step 1: south-0 does not have it" in words
+
+
+def test_a_launch_begins_again_if_its_first_checkpoint_was_not_finished(data: Path, tmp_path: Path):
+    out = tmp_path / "run"
+    assert in_process(go, data, out, 1, "launch a")[1][0] == 0
+    # As if a second stage had died before it had written its part.
+    stage = out / "checkpoints" / "step-00000001" / "stage-00"
+    in_process(lose_a_tensor, stage)
+    _, (code, words) = in_process(go, data, out, 1, "launch b")
+    assert (code, words.count("step 1:"), "has only stage 0 of 2" in words) == (2, 1, True)
+    _, (code, words) = in_process(go, data, out, 1, "launch a")
+    assert (code, "no checkpoint was finished before; training begins at step 0" in words) == (0, True)
+
+
+def lose_a_tensor(stage: Path) -> None:
+    """Rewrite the manifest of a whole model to that of the first of two stages."""
+    from geotrain.training.checkpoint.manifest import FILE, Manifest
+
+    manifest = Manifest.load(stage / FILE)
+    kept = {name: tensor for name, tensor in manifest.tensors.items() if "layers.1." not in name}
+    (stage / FILE).write_text(manifest.model_copy(update={"tensors": kept, "num_stages": 2}).text())
+
+
+def fill_up_to_the_end(data: Path, out: Path) -> tuple[int, str, list[str]]:
+    """Train on a disk that is full until the run has said so."""
+    (out / "checkpoints").mkdir(parents=True)
+    limited_room(out / "checkpoints")
+    ballast, warnings = out / "checkpoints" / "ballast", []
+    try:
+        with ballast.open("wb", buffering=0) as file:
+            while file.write(bytes(65536)):
+                pass
+    except OSError:
+        pass
+
+    def warn(saving: Saving, words: str) -> None:
+        warnings.append(words)
+        if len(warnings) == 2:
+            ballast.unlink()
+
+    setattr(Saving, "_warn", warn)  # noqa: B010
+    code, words = go(data, out, 1)
+    return code, words, warnings
+
+
+def test_a_disk_that_is_full_at_the_end_is_waited_for(data: Path, tmp_path: Path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small disk")
+    out = tmp_path / "run"
+    _, (code, words, warnings) = in_process(fill_up_to_the_end, data, out)
+    assert (code, words) == (0, "")
+    assert len(warnings) == 2
+    assert "No space left on device; this is the last one, so it is tried again for " in warnings[0]
+    assert json.loads((out / "model" / "config.json").read_text())["hidden_size"] == 32
+
+
+def patience(rank: int, deadline_s: float) -> list[float]:
+    """Of the groups that a process of two pipelines makes, in seconds."""
+    seating = Seating(plan(["east"], pipelines_per_cell=2))
+    groups = Groups.make(seating, seating.seats[rank], torch.device("cpu"), deadline_s=deadline_s)
+    gloo = [group._get_backend(torch.device("cpu")) for group in groups.mesh.get_all_groups()]
+    return [backend.options._timeout / timedelta(seconds=1) for backend in gloo]
+
+
+def test_groups_of_a_data_center_wait_no_longer_than_the_deadline(tmp_path: Path):
+    (code, waits), _ = in_world(patience, tmp_path, 2, 7.0)
+    assert (code, waits) == (0, [7.0, 7.0, 7.0])
