@@ -9,6 +9,7 @@ and measures nothing otherwise.
 import math
 import statistics
 import subprocess
+import time
 from collections.abc import Iterator
 
 from benchmarks.measurement import Measurement
@@ -19,6 +20,7 @@ from geotrain.transport.pool import Pooling
 from geotrain.units import RATE, parse
 from tests.testbed.clusters import cluster
 from tests.transport.pool.node import ROOT, Node, Start, running
+from tests.transport.pool.test_over_wan import LINK, SECOND, SMALL, begin, cut, nodes
 
 K = 3
 RATES = {10: ("80 Mbit/s",), 40: ("80 Mbit/s", "160 Mbit/s")}
@@ -34,6 +36,11 @@ LIMIT = 1.15
 
 def run() -> Iterator[Measurement]:
     """All figures, or none where no testbed can be built."""
+    try:
+        yield _after_a_cut()
+    except RunError as error:
+        print(f"pooled: not measured: {error}")
+        return
     for rtt_ms, words in ((rtt_ms, words) for rtt_ms, rates in RATES.items() for words in rates):
         rate = parse(words, RATE)
         link = cluster(nodes=K, fabric=FABRIC, rtt=rtt_ms / 1000, pair_cap=rate, tcp_window=WINDOW_BYTES)
@@ -66,6 +73,22 @@ def _measure(bed: Testbed, rtt_ms: int, rate: float, setting: str) -> Iterator[M
             over = _turns_s(senders, receivers, size_mb) / _possible_s(K * ROUNDS * size_mb, rtt_ms, rate)
             words = f"{setting}, {K * ROUNDS} transfers of {size_mb} MB in turn"
             yield Measurement(name=f"{words}: over their bytes/(3w) + rtt/2", value=over, unit="x", target=LIMIT)
+
+
+def _after_a_cut() -> Measurement:
+    """The first arrival after a cut; TCP alone would wait for up to as long again as the cut has lasted."""
+    sizes = [SMALL] * (3 * SECOND)
+    with (
+        Testbed(cluster(nodes=1, fabric=FABRIC, **LINK), nodes_per_dc=1) as bed,
+        nodes(bed, 1, Settings(connections=4)) as (near, far),
+    ):
+        begin(near[0], far[0], sizes)
+        with cut(bed):
+            time.sleep(5)
+        healed_at_s = time.monotonic()
+        near[0].answer()
+        first_s = min(moment for moment in far[0].answer() if moment > healed_at_s) - healed_at_s
+    return Measurement(name="a cut of 5 s: first arrival after it", value=first_s, unit="s", target=2.5)
 
 
 def _possible_s(size_mb: int, rtt_ms: int, rate: float) -> float:

@@ -234,7 +234,7 @@ def _fuzz(seconds: float) -> Iterator[Measurement]:
     luck = random.Random(0)
     settings = replace(QUICK, peer_timeout_s=20.0, window_bytes=8 << 20, max_buffer_bytes=4 << 20)
     with (
-        Listener(identity=insecure("b"), settings=settings, max_greetings=64) as listener,
+        Listener(identity=insecure("b"), settings=settings, max_half_open=64) as listener,
         _dial(listener.address, settings) as a,
         listener.accept(deadline_s=5) as b,
     ):

@@ -1,4 +1,4 @@
-"""Our channel against one connection at 40 ms, and the simulator's transfer times against measured ones.
+"""A probe, our channel against one connection at 40 ms, and the simulator's transfer times against measured ones.
 
 The paper's setting: 1.465 MB windows and 5 Gbit/s per pair leave one connection a seventeenth of the pair. One machine
 plays sender, receiver and WAN, so what keeps the rest away is said beside it: their CPU. The simulator is checked with
@@ -6,6 +6,9 @@ the example's plan at two smaller caps, beside the packets that the WAN dropped,
 user namespaces; says so and measures nothing otherwise.
 """
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from geotrain.plan import Plan, WanUse
 from geotrain.simulation import simulate
 from geotrain.testbed import Testbed
 from geotrain.wan.bench import Benchmark, BenchRow
+from tests.testbed.clusters import cluster
 
 EXAMPLE = Path(geotrain.__file__).parent / "examples" / "three-dcs" / "plan.yaml"
 PAPER = {"rtt": "40 ms", "pair_cap": "5 Gbit/s", "tcp_window": "1.465 MB"}
@@ -32,6 +36,7 @@ CONNECTIONS = (18, 24)
 def run() -> Iterator[Measurement]:
     """All figures, or none where no testbed can be built."""
     try:
+        yield from _probed()
         yield from _one_against_many()
         for cap, window in CAPS.items():
             yield from _simulated_against_measured({"rtt": "40 ms", "pair_cap": cap, "tcp_window": window})
@@ -46,8 +51,30 @@ def _plan(link: dict[str, str], **use: object) -> Plan:
     return plan.model_copy(update={"cluster": cluster, "wan": WanUse(**use)})
 
 
-def _benchmark(cluster: Cluster, size_bytes: int, pairs: int = 1) -> Benchmark:
-    return Benchmark(cluster, "east", "south", size_bytes=size_bytes, count=COUNT, pairs=pairs, tell=lambda _: None)
+def _benchmark(made: Cluster, size_bytes: int, pairs: int = 1) -> Benchmark:
+    return Benchmark(made, "east", "south", size_bytes=size_bytes, count=COUNT, pairs=pairs, tell=lambda _: None)
+
+
+def _probed() -> Iterator[Measurement]:
+    """What a probe finds on a WAN whose figures are known, over those."""
+    known = {"rtt_s": 0.02, "pair_cap": 40e6, "single_rate": 10e6}
+    geotrain = [sys.executable, "-m", "geotrain", "wan"]
+    made = cluster(rtt=known["rtt_s"], pair_cap=known["pair_cap"], tcp_window=known["single_rate"] * known["rtt_s"])
+    with Testbed(made, nodes_per_dc=1) as bed:
+        host = bed.address("south", 0)
+        serve = [*geotrain, "serve", "--insecure", "--host", host]
+        with bed.popen("south", 0, serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+            assert server.stdout is not None and server.stdout.readline()
+            probe = [*geotrain, "probe", host, "--insecure", "--json"]
+            with bed.popen("east", 0, probe, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as asking:
+                found = json.loads(asking.communicate(timeout=120)[0])
+            server.kill()
+    yield Measurement(name="wan probe: round trip over the file's", value=found["rtt_s"] / known["rtt_s"], unit="x")
+    for way in ("there", "back"):
+        for name, most in (("single_rate", 0.2), ("pair_cap", 0.1)):
+            share = found[way][name] / known[name]
+            yield Measurement(name=f"wan probe {way}: {name} over the file's", value=share, unit="x")
+            yield Measurement(name="  its distance from 1", value=abs(share - 1), unit="", target=most)
 
 
 def _one_against_many() -> Iterator[Measurement]:

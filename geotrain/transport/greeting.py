@@ -45,6 +45,8 @@ class Greeting:
 
     def __init__(self, sock: socket.socket, timeout_s: float) -> None:
         self.sock = sock
+        self.dropped = False
+        """Whether the listener has given its place to another connection."""
         self._end_s = time.monotonic() + timeout_s
 
     def secure(self, context: ssl.SSLContext | None, *, server: bool) -> None:
@@ -57,6 +59,8 @@ class Greeting:
                 raise RefusedError("this node wants TLS")
             # In two steps: a handshake that fails within wrap_socket would close before its alert has arrived.
             secured = self.sock = context.wrap_socket(self.sock, server_side=server, do_handshake_on_connect=False)
+            if self.dropped:
+                raise ConnectionResetError("dropped")
             secured.do_handshake()
         except TimeoutError:
             raise DeadlineError("no TLS handshake within the time set") from None
@@ -103,6 +107,13 @@ class Greeting:
         with suppress(OSError, DeadlineError):
             self.say(Bye(sent=0, reason=reason))
         hang_up(self.sock, patience_s)
+
+    def drop(self) -> None:
+        """End what another thread is waiting for here."""
+        self.dropped = True
+        # Past any TLS. While TLS is being put on, `secure` sees the flag.
+        with suppress(OSError):
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
 
     def _keep_time(self) -> None:
         left = self._end_s - time.monotonic()

@@ -8,14 +8,15 @@ from types import TracebackType
 from typing import Self
 
 from geotrain.errors import InputError
+from geotrain.transport.admission import Admission
 from geotrain.transport.channel import TcpChannel
 from geotrain.transport.counters import ListenerCounters
 from geotrain.transport.errors import (
     ClosedError,
     DeadlineError,
-    FrameError,
     PeerLostError,
     RefusedError,
+    TransportError,
     VersionError,
 )
 from geotrain.transport.frame import Hello
@@ -40,7 +41,7 @@ class Listener:
         settings: Settings,
         host: str = "127.0.0.1",
         port: int = 0,
-        max_greetings: int = 128,
+        max_half_open: int = 128,
         allocate: Allocate = fresh_memory,
     ) -> None:
         self._identity = identity
@@ -51,7 +52,7 @@ class Listener:
             self._sock = listen(host, port, settings)
         except OSError as error:
             raise InputError(f"cannot listen at {host}:{port}: {error.strerror}") from None
-        self._greetings = threading.BoundedSemaphore(max_greetings)
+        self._admission = Admission(max_half_open)
         self._lock = threading.Lock()
         self._counts = {"accepted": 0, "refused": 0, "malformed": 0, "timed_out": 0}
         self._sessions: dict[bytes, Session] = {}
@@ -107,45 +108,53 @@ class Listener:
     def _accept(self) -> None:
         while not self._closing.is_set():
             try:
-                sock, _ = self._sock.accept()
+                sock, (host, *_) = self._sock.accept()
             except OSError:
                 # Closed, or out of file descriptors: no reason to spin.
                 self._closing.wait(_PAUSE_S)
                 continue
-            if self._greetings.acquire(blocking=False):
-                threading.Thread(target=self._serve, args=(sock,), name="connection", daemon=True).start()
-            else:
+            greeting = Greeting(sock, self._settings.handshake_timeout_s)
+            if not self._admission.enter(greeting, host):
                 self._count("refused")
                 sock.close()
+                continue
+            try:
+                threading.Thread(target=self._serve, args=(greeting, host), name="connection", daemon=True).start()
+            except RuntimeError:
+                # No more threads to be had: the next one may be luckier.
+                self._admission.leave(greeting)
+                sock.close()
+                self._closing.wait(_PAUSE_S)
 
-    def _serve(self, sock: socket.socket) -> None:
+    def _serve(self, greeting: Greeting, host: str) -> None:
         """Greet, then serve the connection until it ends."""
-        greeting = Greeting(sock, self._settings.handshake_timeout_s)
         try:
-            session = self._greet(greeting)
-        except (RefusedError, VersionError) as error:
-            self._refuse(greeting, "refused", str(error))
-            return
-        except FrameError as error:
-            self._refuse(greeting, "malformed", str(error))
-            return
-        except DeadlineError as error:
-            self._refuse(greeting, "timed_out", str(error))
-            return
-        except OSError:
-            self._count("malformed")
-            greeting.sock.close()
+            session = self._greet(greeting, host)
+        except (TransportError, OSError) as error:
+            self._turn_away(greeting, error)
             return
         finally:
-            self._greetings.release()
+            self._admission.leave(greeting)
         self._count("accepted")
         session.serve(greeting.sock)
 
-    def _refuse(self, greeting: Greeting, count: str, reason: str) -> None:
-        self._count(count)
-        greeting.refuse(reason, _PATIENCE_S)
+    def _turn_away(self, greeting: Greeting, error: TransportError | OSError) -> None:
+        """Count a greeting that has failed, say why and hang up."""
+        match error:
+            case _ if greeting.dropped:
+                self._count("refused")
+            case RefusedError() | VersionError():
+                self._count("refused")
+            case DeadlineError():
+                self._count("timed_out")
+            case _:
+                self._count("malformed")
+        if greeting.dropped or isinstance(error, OSError):
+            greeting.sock.close()
+        else:
+            greeting.refuse(str(error), _PATIENCE_S)
 
-    def _greet(self, greeting: Greeting) -> Session:
+    def _greet(self, greeting: Greeting, host: str) -> Session:
         greeting.secure(self._context, server=True)
         theirs = greeting.hear()
         if theirs.job != self._identity.job:
@@ -161,6 +170,7 @@ class Listener:
             peer_timeout_ms=self._settings.peer_timeout_ms,
         )
         session = self._session(mine, theirs)
+        self._admission.know(host)
         greeting.say(mine)
         return session
 

@@ -1,5 +1,6 @@
 """The near side of a probe: round trips, then rates over 1, 2, 4, ... connections until that brings no more."""
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ _ROUND_TRIPS = 12
 """A connection gets up to speed in so many: its window doubles with each."""
 _LEAST_SKIP_S = 0.25
 _HICCUP = 0.95
+_TURN_S = 4 * PATIENCE_S
+"""How long the server may first do for others what they have asked for."""
 _BUFFER_S = 0.01
 """Buffers are as large as what comes in so much time: small beside a measurement, large beside their cost."""
 
@@ -64,7 +67,8 @@ class Prober:
             *self._address,
             identity=self._identity,
             peer=self._peer,
-            channel="probe",
+            # A name of its own: a channel of the same name would end that of another probe.
+            channel=f"probe {secrets.token_hex(8)}",
             settings=settings(connections),
             deadline_s=PATIENCE_S,
         )
@@ -88,8 +92,7 @@ class Prober:
             while len(trips) < _TRIPS and (time.monotonic() < end_s or len(trips) < _LEAST_TRIPS):
                 start_s = time.monotonic()
                 say(channel, {})
-                # The first may wait for the server to end what it does for others.
-                hear(channel, deadline_s=4 * PATIENCE_S)
+                hear(channel, deadline_s=_TURN_S)
                 trips.append(time.monotonic() - start_s)
         return trips[1:]
 
@@ -127,12 +130,12 @@ class Prober:
         )
         with self._channel(connections, order) as channel:
             if there:
+                hear(channel, deadline_s=_TURN_S)
                 found = pour(channel, order)
                 say(channel, {})
                 return found.beside(*_load(hear(channel, deadline_s=PATIENCE_S)))
             meter = Meter()
-            # The server may first have to end what it does for others.
-            word = hear(channel, deadline_s=3 * PATIENCE_S + order.most_s)
+            word = hear(channel, deadline_s=_TURN_S + order.most_s)
             return _poured(word).beside(meter.cores(), meter.machine())
 
 

@@ -1,17 +1,19 @@
-"""The far side of a probe: does what one client at a time asks for, so that two probes never measure each other."""
+"""The far side of a probe: measures for one client at a time, so that two probes never measure each other."""
 
+import threading
 import time
 from collections.abc import Callable
 
-from geotrain.errors import RunError
+from geotrain.errors import GeotrainError
 from geotrain.transport import Channel, ClosedError, DeadlineError, Identity, Listener, TransportError
 from geotrain.wan.meter import Meter
 from geotrain.wan.talk import MOST_CONNECTIONS, PATIENCE_S, Order, hear, pour, say, settings
 
 _FIRST_WORD_S = 2 * PATIENCE_S
 """A client that has opened a channel and says nothing is sent away: it may take its time to open all connections, and
-some more where its machine is busy. Others who wait meanwhile have more patience than that."""
+some more where its machine is busy. Others do not wait for it."""
 _TURN_S = 0.5
+_MOST_CLIENTS = 64
 
 
 class Server:
@@ -21,6 +23,9 @@ class Server:
         self._listener = Listener(identity=identity, settings=settings(MOST_CONNECTIONS), host=host, port=port)
         self._tell = tell
         self._closed = False
+        self._lock = threading.Lock()
+        self._clients: dict[Channel, threading.Thread] = {}
+        self._measuring = threading.Lock()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -28,7 +33,7 @@ class Server:
         return self._listener.address
 
     def serve(self) -> None:
-        """Answer one channel after the other until the server is closed."""
+        """Answer every channel until the server is closed."""
         while not self._closed:
             try:
                 channel = self._listener.accept(deadline_s=_TURN_S)
@@ -36,34 +41,54 @@ class Server:
                 continue
             except ClosedError:
                 return
-            try:
-                _answer(channel, self._tell)
-            except ClosedError:
-                pass  # A client that has heard enough hangs up.
-            except RunError as error:
-                self._tell(f"{channel.peer}: {error}")
-            finally:
+            thread = threading.Thread(target=self._answer, args=(channel,), name=f"probe {channel.peer}", daemon=True)
+            with self._lock:
+                if welcome := len(self._clients) < _MOST_CLIENTS:
+                    self._clients[channel] = thread
+                    thread.start()
+            if not welcome:
+                self._tell(f"{channel.peer}: sent away, {_MOST_CLIENTS} clients are here already")
                 channel.close(deadline_s=0.0)
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Let nobody in any more, and end what is being measured."""
         self._closed = True
         self._listener.close()
+        with self._lock:
+            clients = dict(self._clients)
+        for channel in clients:
+            channel.close(deadline_s=0.0)
+        for thread in clients.values():
+            thread.join()
 
+    def _answer(self, channel: Channel) -> None:
+        try:
+            order = Order.checked(hear(channel, deadline_s=_FIRST_WORD_S))
+            with self._measuring:
+                self._measure(channel, order)
+        except ClosedError:
+            pass  # A client that has heard enough hangs up.
+        except GeotrainError as error:
+            self._tell(f"{channel.peer}: {error}")
+        finally:
+            channel.close(deadline_s=0.0)
+            with self._lock:
+                del self._clients[channel]
 
-def _answer(channel: Channel, tell: Callable[[str], None]) -> None:
-    order = Order.checked(hear(channel, deadline_s=_FIRST_WORD_S))
-    if order.do == "echo":
-        tell(f"{channel.peer}: a probe begins")
-        for _ in range(order.trips):
-            say(channel, hear(channel, deadline_s=PATIENCE_S))
-    elif order.do == "drink":
-        meter = Meter()
-        hear(channel, deadline_s=order.most_s)
-        say(channel, {"cores": meter.cores(), "machine": meter.machine()})
-    else:
-        say(channel, pour(channel, order))
-    _until_closed(channel)
+    def _measure(self, channel: Channel, order: Order) -> None:
+        if order.do == "echo":
+            self._tell(f"{channel.peer}: a probe begins")
+            for _ in range(order.trips):
+                say(channel, hear(channel, deadline_s=PATIENCE_S))
+        elif order.do == "drink":
+            # Not before this one's turn has come: what it pours would be measured by the one whose turn it is.
+            say(channel, {})
+            meter = Meter()
+            hear(channel, deadline_s=order.most_s)
+            say(channel, {"cores": meter.cores(), "machine": meter.machine()})
+        else:
+            say(channel, pour(channel, order))
+        _until_closed(channel)
 
 
 def _until_closed(channel: Channel) -> None:

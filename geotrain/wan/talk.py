@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from geotrain.errors import RunError
-from geotrain.transport import Channel, DeadlineError, Direction, Header, Settings, TransportError
+from geotrain.errors import GeotrainError, RunError
+from geotrain.transport import Channel, DeadlineError, Direction, Header, Settings
 from geotrain.wan.meter import Meter
 
 JOB = "wan-probe"
@@ -71,15 +71,17 @@ class Order:
         """An order from outside; RunError unless everything in it is within bounds."""
         try:
             order = cls(**word)
+            whole = (order.buffer_bytes, order.ahead_bytes, order.trips)
             good = (
                 order.do in ("echo", "drink", "pour")
+                and all(type(number) is int for number in whole)
                 and 0 < order.seconds <= MOST_S
                 and 0 <= order.skip_s <= MOST_S
-                and LEAST_BUFFER_BYTES <= int(order.buffer_bytes) <= MOST_BUFFER_BYTES
-                and LEAST_AHEAD_BYTES <= int(order.ahead_bytes) <= MOST_AHEAD_BYTES
-                and 0 <= int(order.trips) <= MOST_TRIPS
+                and LEAST_BUFFER_BYTES <= order.buffer_bytes <= MOST_BUFFER_BYTES
+                and LEAST_AHEAD_BYTES <= order.ahead_bytes <= MOST_AHEAD_BYTES
+                and 0 <= order.trips <= MOST_TRIPS
             )
-        except (TypeError, ValueError):
+        except TypeError:
             good = False
         if not good:
             raise RunError("the peer asks for something that no probe asks for; is it of another version?")
@@ -114,7 +116,7 @@ def hear(channel: Channel, *, deadline_s: float) -> dict[str, Any]:
             break
     try:
         word = json.loads(bytes(message.data))
-    except ValueError:
+    except (ValueError, RecursionError):
         word = None
     if not isinstance(word, dict):
         raise RunError(f"{channel.peer}: says something that is no word of a probe")
@@ -127,35 +129,39 @@ def pour(channel: Channel, order: Order) -> Poured:
     Counts what the peer has acknowledged, over any connection: in order, a late piece would hold back all after it.
     """
     stop = threading.Event()
-    thread = threading.Thread(target=_keep_sending, args=(channel, order, stop), name="pour", daemon=True)
+    failures: list[GeotrainError] = []
+    thread = threading.Thread(target=_keep_sending, args=(channel, order, stop, failures), name="pour", daemon=True)
     thread.start()
     try:
-        return _watch(channel, order)
+        return _watch(channel, order, failures)
     finally:
         stop.set()
         thread.join(_TURN_S * 5)
 
 
-def _keep_sending(channel: Channel, order: Order, stop: threading.Event) -> None:
+def _keep_sending(channel: Channel, order: Order, stop: threading.Event, failures: list[GeotrainError]) -> None:
     # Noise: a path may compress.
     data = os.urandom(order.buffer_bytes)
     ahead = max(2, order.ahead_bytes // order.buffer_bytes)
     number = 0
-    # An error is met by `_watch` too, which can say so.
-    with suppress(TransportError):
+    try:
         while not stop.is_set():
             with suppress(DeadlineError):
                 channel.flush(deadline_s=_TURN_S, number=max(-1, number - ahead))
                 number = channel.send(_header(stage=1), data, deadline_s=_TURN_S)
+    except GeotrainError as error:
+        failures.append(error)
 
 
-def _watch(channel: Channel, order: Order) -> Poured:
+def _watch(channel: Channel, order: Order, failures: list[GeotrainError]) -> Poured:
     begin_s = time.monotonic()
     seen = first = channel.counters.bytes_sent
     first_s = last_s = begin_s
     meter, changes = Meter(), -1
     while changes < _LEAST_CHANGES or last_s < begin_s + order.skip_s + order.seconds:
         time.sleep(_SAMPLE_S)
+        if failures:
+            raise failures[0]
         now_s = time.monotonic()
         if now_s > begin_s + order.limit_s:
             raise RunError(

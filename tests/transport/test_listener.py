@@ -2,17 +2,21 @@
 
 import socket
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geotrain.errors import InputError
-from geotrain.transport import DeadlineError, Identity, Listener, ListenerCounters, RefusedError, connect
+from geotrain.transport import Credentials, DeadlineError, Identity, Listener, ListenerCounters, RefusedError, connect
+from geotrain.transport.admission import Admission
 from geotrain.transport.checksum import checksum
 from geotrain.transport.frame import FRAME_BYTES, VERSION, Bye, Data, Frame, Hello, Status, decode, encode
+from geotrain.transport.greeting import Greeting
 from tests.transport.pairs import QUICK, header, insecure, soon, tcp_pair
 
 PATIENCE_S = 30.0
@@ -105,20 +109,97 @@ def test_whatever_comes_the_next_one_is_served(listener: Listener, wire: bytes):
 
 def test_who_says_nothing_is_not_waited_for_long():
     short = replace(QUICK, handshake_timeout_s=0.2)
-    with Listener(identity=insecure("b"), settings=short, max_greetings=1) as listener:
+    with Listener(identity=insecure("b"), settings=short, max_half_open=1) as listener:
         with socket.create_connection(listener.address, timeout=PATIENCE_S) as silent:
             assert decode(silent.recv(FRAME_BYTES)) == Bye(sent=0, reason="no greeting within the time set")
         assert soon(lambda: listener.counters == ListenerCounters(timed_out=1))
         assert soon(lambda: isinstance(answer(listener, encode(hello())), Hello))
 
 
-def test_who_comes_while_all_places_are_taken_is_turned_away_at_once():
-    with Listener(identity=insecure("b"), settings=QUICK, max_greetings=1) as listener:
-        with socket.create_connection(listener.address, timeout=PATIENCE_S):
-            # Whoever is waited for is told so in the end.
-            assert answer(listener, b"") is None
-        assert soon(lambda: listener.counters.refused == 1)
-        assert soon(lambda: isinstance(answer(listener, encode(hello())), Hello))
+@pytest.fixture
+def crowded() -> Iterator[tuple[Listener, list[socket.socket]]]:
+    """A listener whose eight places are all taken by connections that say nothing, of ten addresses."""
+    patient = replace(QUICK, handshake_timeout_s=PATIENCE_S)
+    with ExitStack() as stack:
+        listener = stack.enter_context(Listener(identity=insecure("b"), settings=patient, max_half_open=8))
+        yield listener, [stack.enter_context(silent(listener, f"127.0.0.{2 + n // 4}")) for n in range(40)]
+
+
+def silent(listener: Listener, host: str) -> socket.socket:
+    return socket.create_connection(listener.address, timeout=PATIENCE_S, source_address=(host, 0))
+
+
+def is_open(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return bool(sock.recv(1))
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+def test_one_address_holds_a_quarter_of_the_places_and_its_oldest_make_way():
+    with (
+        ExitStack() as stack,
+        Listener(
+            identity=insecure("b"), settings=replace(QUICK, handshake_timeout_s=60.0), max_half_open=8
+        ) as listener,
+    ):
+        flood = [stack.enter_context(silent(listener, "127.0.0.2")) for _ in range(30)]
+        assert soon(lambda: listener.counters.refused == 28)
+        assert soon(lambda: [is_open(sock) for sock in flood] == [False] * 28 + [True] * 2)
+
+
+def test_a_flood_keeps_neither_a_known_peer_out_nor_one_that_comes_for_the_first_time(crowded):
+    listener, _ = crowded
+    # 127.0.0.1 is new, then known; nobody of the flood gives up meanwhile.
+    for n in range(3):
+        assert isinstance(answer(listener, encode(hello(channel=f"c{n}", session=bytes([n] * 16)))), Hello)
+    with connect(*listener.address, identity=insecure("a"), peer="b", channel="d", settings=QUICK, deadline_s=30) as a:
+        a.send(header(), b"x", deadline_s=30)
+    assert listener.counters.timed_out == 0
+
+
+def test_known_peers_go_first(crowded):
+    listener, _ = crowded
+    assert isinstance(answer(listener, encode(hello())), Hello)
+    with ExitStack() as stack:
+        known = [stack.enter_context(silent(listener, "127.0.0.1")) for _ in range(8)]
+        # Every place belongs to a known peer now: a stranger is turned away, a known one gets in.
+        stranger = stack.enter_context(silent(listener, "127.0.0.99"))
+        assert soon(lambda: not is_open(stranger))
+        assert all(is_open(sock) for sock in known)
+        assert isinstance(answer(listener, encode(hello(channel="d", session=b"d" * 16))), Hello)
+        assert soon(lambda: [is_open(sock) for sock in known] == [False] + [True] * 7)
+
+
+def test_a_flood_during_the_tls_handshake_is_dropped_too(tmp_path: Path):
+    keys = pytest.importorskip("geotrain.transport.keys", reason="cryptography is not installed")
+    keys.make_keys(tmp_path, job="j", nodes=["a", "b"], days=1)
+    a, b = (Identity(job="j", node=node, credentials=Credentials(tmp_path / node)) for node in "ab")
+    patient = replace(QUICK, handshake_timeout_s=60.0)
+    client_hello = bytes.fromhex("16030100f5010000f10303")
+    with ExitStack() as stack, Listener(identity=b, settings=patient, max_half_open=4) as listener:
+        for n in range(20):
+            stack.enter_context(silent(listener, f"127.0.0.{2 + n % 5}")).sendall(client_hello)
+        channel = connect(*listener.address, identity=a, peer="b", channel="c", settings=QUICK, deadline_s=30)
+        with channel, listener.accept(deadline_s=30) as other:
+            channel.send(header(), b"x", deadline_s=30)
+            assert bytes(other.receive(deadline_s=30).data) == b"x"
+        assert soon(lambda: listener.counters.refused >= 17)
+
+
+@pytest.mark.parametrize("first", ["127.0.0.1", "2001:db8::1"])
+@pytest.mark.parametrize("second", ["127.0.0.2", "2001:db8::2", "2001:db8:0:1::1"])
+def test_addresses_of_one_ipv6_network_count_as_one(first: str, second: str):
+    near, far = socket.socketpair()
+    one, other = Greeting(near, 1.0), Greeting(far, 1.0)
+    admission = Admission(4)
+    assert admission.enter(one, first) and admission.enter(other, second)
+    assert one.dropped == ((first, second) == ("2001:db8::1", "2001:db8::2"))
+    near.close()
+    far.close()
 
 
 def test_not_more_connections_than_allowed():

@@ -1,7 +1,6 @@
 """Whole pools with their threads, on channels in memory with a set delay and rate."""
 
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from geotrain.errors import InputError
 from geotrain.transport import Channel, ClosedError, DeadlineError, Direction, FrameError, PeerLostError
 from geotrain.transport.memory import memory_pair
-from geotrain.transport.pool import Pool, Pooling, pooled
+from geotrain.transport.pool import Pool, pooled
 from tests.threads import together
 from tests.transport.pairs import soon
 from tests.transport.pool.cells import JOB, SMALL, Cells, cells, header, noise
@@ -58,45 +57,14 @@ def test_a_member_is_not_its_own_peer():
         Pool(member=1, lan={1: one}, wan=other, job=JOB)
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("size_bytes", [4_000_000, 12_000_000])
-def test_three_pairs_are_three_times_as_fast(size_bytes: int):
-    rate, delay_s = 12e6, 0.02
-    possible_s = size_bytes / (3 * rate) + delay_s
-    data = noise(size_bytes)
-    with cells(3, Pooling(), delay_s=delay_s, rate_bytes_per_s=rate, fabric_bytes_per_s=20 * rate) as made:
-        took_s = []
-        for m in range(4):
-            begin_s = time.monotonic()
-            made.near[0].send(header(microbatch=m), data, deadline_s=30)
-            made.far[0].receive(deadline_s=30)
-            took_s.append(time.monotonic() - begin_s)
-            if min(took_s) <= 1.15 * possible_s:
-                return  # The machine may have been busy with something else before.
-    assert min(took_s) / possible_s <= 1.15
-
-
-@pytest.mark.alone
-def test_the_pipe_stays_full_between_turns_and_turns_are_in_order():
-    rate, delay_s, size_bytes = 12e6, 0.02, 1_500_000
-    possible_s = 6 * size_bytes / (3 * rate) + delay_s
-    arrived: list[tuple[float, int, int]] = []
-    pooling = Pooling.for_link(rate_bytes_per_s=rate, rtt_s=2 * delay_s)
-    with cells(3, pooling, delay_s=delay_s, rate_bytes_per_s=rate, fabric_bytes_per_s=20 * rate) as made:
-
-        def receive(n: int) -> None:
-            for m in range(2):
-                assert made.far[n].receive(deadline_s=30).header == header(n, m)
-                arrived.append((time.monotonic(), m, n))
-
-        begin_s = time.monotonic()
-        for m in range(2):
-            for n in range(3):
-                made.near[n].send(header(n, m), noise(size_bytes, n, m), deadline_s=30)
-        together(*(lambda n=n: receive(n) for n in range(3)))
-    # Two microbatches of three pipelines; within one microbatch the ends may be a few shards apart.
-    assert [m for _, m, _ in sorted(arrived)] == [0, 0, 0, 1, 1, 1]
-    assert max(arrived)[0] - begin_s <= 1.4 * possible_s
+def test_a_transfer_goes_over_all_pairs():
+    # A pair's rate holds the sender back, so that the others get their part, however slowly they come to run.
+    with cells(3, delay_s=0.02, rate_bytes_per_s=2e6) as made:
+        made.near[0].send(header(), noise(1_500_000), deadline_s=30)
+        assert made.far[0].receive(deadline_s=30).data == noise(1_500_000)
+        for relay in (*made.near[1:], *made.far[1:]):
+            assert isinstance(relay, Pool)
+            assert relay.relayed_bytes > 0
 
 
 @pytest.mark.parametrize("victim", ["n1", "f1"])
