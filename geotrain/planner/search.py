@@ -102,6 +102,8 @@ class _Search:
         self.evaluations = self.pushed = 0
         self.least_dropped = math.inf
         """The lowest floor that was not worth a place in the queue."""
+        self.refused: InputError | None = None
+        """Why a plan cannot be simulated, where memory is not the reason."""
 
     def run(self) -> Answer:
         ending: Ending = "proven"
@@ -178,8 +180,11 @@ class _Search:
         candidate = self._candidate(layout)
         try:
             floor = self._allowed(candidate.rates(candidate.bound.total_s))
-        except InputError:
+        except DoesNotFitError:
             return  # not even one microbatch fits
+        except InputError as error:
+            self.refused = error
+            return
         self._push(floor, candidate)
 
     def _allowed(self, rates: Score) -> float:
@@ -301,6 +306,8 @@ class _Search:
         slots = sum(self.space.slots(1, job.microbatch).numbers)
         if wanted is not None and wanted > slots:
             return f"a pipeline of {wanted} stages needs as many GPUs, there are {slots}"
+        if self.refused is not None:
+            return str(self.refused)
         if not ask.tokens:
             return closest(cluster, job)
         free = replace(ask, deadline_s=math.inf, max_cost=math.inf)

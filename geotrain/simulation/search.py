@@ -123,4 +123,4 @@ class Search:
 
 def score(played: Played) -> Score:
     """Smaller is better: the step, then the slot that is tied up longest, then when all slots are done."""
-    return played.step_ticks, played.longest_span_ticks, int(played.work_end.sum())
+    return played.step_ticks, played.longest_span_ticks, sum(played.work_end.tolist())
