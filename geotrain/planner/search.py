@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from geotrain import interrupts
 from geotrain.cluster import Cluster
 from geotrain.errors import DoesNotFitError, InputError
 from geotrain.planner.answer import Answer, Ending, Progress, Scored
@@ -125,6 +126,7 @@ class _Search:
 
     def _open_all(self) -> Ending:
         while self.queue:
+            interrupts.check()
             if self.best is not None and self.queue[0][0] >= self._score(self.best) * (1 - self.ask.tolerance):
                 return "proven"
             if self.evaluations >= self.ask.evaluations or self._elapsed() > self.ask.seconds:
