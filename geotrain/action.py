@@ -14,6 +14,7 @@ from geotrain.errors import InputError
 STAGE_SHIFT = 31
 PIPELINE_SHIFT = 47
 MICROBATCH_SHIFT = 3
+PIPELINE_MASK = (1 << 14) - 1
 STAGE_MASK = (1 << 16) - 1
 MICROBATCH_MASK = (1 << 28) - 1
 KIND_MASK = (1 << 3) - 1

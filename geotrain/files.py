@@ -13,12 +13,21 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TextIO
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Strict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
 from geotrain.complaints import complaint
 from geotrain.errors import InputError
 
-Whole = Annotated[int, Strict()]
+_MOST = 10**15
+
+
+def _countable(value: int) -> int:
+    if abs(value) > _MOST:
+        raise ValueError(f"must be at most {_MOST}")
+    return value
+
+
+Whole = Annotated[int, Strict(), AfterValidator(_countable)]
 """A whole number: neither 4.0, "4" nor true."""
 Number = Annotated[float, Strict()]
 """A number: neither "0.5" nor true."""

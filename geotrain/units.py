@@ -52,7 +52,7 @@ def parse(value: object, dimension: Dimension) -> float:
     if isinstance(value, str):
         return _finite(_parse_text(value, dimension))
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _finite(float(value))
+        return _finite(float(value) if abs(value) < 1e300 else math.inf)
     raise ValueError(_not_a(dimension))
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from geotrain import __version__
+from geotrain import __version__, interrupts
 from geotrain.errors import GeotrainError
 
 
@@ -52,7 +52,8 @@ def build_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command; a known error is one line on stderr and its exit code."""
+    """Run the command; an error is one line on stderr and its exit code, Ctrl-C is 130."""
+    interrupts.forget()
     try:
         exit_code = build_app()(sys.argv[1:] or ["--help"], prog_name="geotrain", standalone_mode=False)
         sys.stdout.flush()
@@ -66,7 +67,19 @@ def main() -> None:
         # The reader has gone; without this Python would complain about it once more on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         exit_code = 1
-    sys.exit(exit_code)
+    except Exception as error:
+        if os.environ.get("GEOTRAIN_DEBUG"):
+            raise
+        exit_code = 130 if interrupts.asked() else _complain(_unexpected(error), 1)
+    sys.exit(130 if interrupts.asked() else exit_code)
+
+
+def _unexpected(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        what = "not enough memory for this"
+    else:
+        what = f"unexpected {type(error).__name__}: {str(error)[:300] or 'no reason given'}"
+    return f"{what}; with GEOTRAIN_DEBUG=1 in the environment the same command shows where"
 
 
 def _complain(sentence: str, exit_code: int) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from geotrain import interrupts
 from geotrain.cli._quantity import quantity
 
 if TYPE_CHECKING:
@@ -107,6 +108,12 @@ def search(
     def find(cluster: Cluster, job: Job, ask: Ask) -> Answer:
         return find_plan(cluster, job, ask, watch=line.watch)
 
+    def find_another(cluster: Cluster, job: Job, ask: Ask) -> Answer:
+        answer = find(cluster, job, ask)
+        if answer.ending == "interrupted":
+            raise KeyboardInterrupt
+        return answer
+
     if ask.stages is not None and ask.stages > job.model.layers:
         raise InputError(f"--stages is {ask.stages} and must be at most {job.model.layers}, the layers of {job_file}")
     try:
@@ -114,21 +121,22 @@ def search(
     except InputError as error:
         raise type(error)(f"{job_file} on {cluster_file}: {error}") from error
     if found.answer.ending == "interrupted":
+        interrupts.remember()
         return found
     with going_on():
         if survive:
             line.begin("planning for losses")
-            lost = fallbacks(cluster, job, found.answer, find)
+            lost = fallbacks(cluster, job, found.answer, find_another)
             found = replace(found, fallbacks=lost, without={one.lost: one.answer.best for one in lost if one.answer})
         elif thorough:
             line.begin("planning without the next data center")
-            found = replace(found, without=without_the_smallest(cluster, job, found.answer, find))
+            found = replace(found, without=without_the_smallest(cluster, job, found.answer, find_another))
         if thorough:
             line.begin("planning with one more node")
-            found = replace(found, growth=one_more_node(cluster, job, found.answer, find))
+            found = replace(found, growth=one_more_node(cluster, job, found.answer, find_another))
         if pareto:
             line.begin("planning the frontier")
-            found = replace(found, answer=with_frontier(cluster, job, found.answer, find))
+            found = replace(found, answer=with_frontier(cluster, job, found.answer, find_another))
     line.begin("explaining")
     return found
 
@@ -139,4 +147,5 @@ def going_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        interrupts.remember()
         typer.echo("interrupted: the plan stands; what was still being looked for is left out", err=True)

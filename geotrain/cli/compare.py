@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from geotrain import interrupts
 from geotrain.cli._output import JsonOption, print_json
 from geotrain.cli._plan import PlanArgument, opened
 
@@ -22,7 +23,7 @@ def command(
     """Compare every schedule on the same plan, best first.
 
     Each with one and with many connections, with spatial and temporal sharing: the same job on the same machines. What
-    cannot run is listed with the reason.
+    cannot run is listed with the reason. Ctrl-C shows what is done and ends with exit code 130.
 
     Example: geotrain compare plan.yaml --chart compare.svg
     """
@@ -61,7 +62,18 @@ def run(path: Path, *, show_progress: bool) -> Comparison:
             transient=True,
             disable=not (show_progress and console.is_terminal),
         )
-        comparison = compared([try_out(plan, choice) for choice in steps])
+        variants = []
+        with interrupts.remembered():
+            try:
+                for choice in steps:
+                    interrupts.check()
+                    variants.append(try_out(plan, choice))
+            except KeyboardInterrupt:
+                if not variants:
+                    raise
+                interrupts.remember()
+                typer.echo(f"interrupted: {len(variants)} of {len(choices(plan))} variants are compared", err=True)
+        comparison = compared(variants)
         if not comparison.rows:
             raise DoesNotFitError(f"no schedule can run; {comparison.infeasible[0][0]}: {comparison.infeasible[0][3]}")
         return comparison

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from geotrain import interrupts
 from geotrain.cli._output import JsonOption, print_json
 from geotrain.cli._plan_files import Files, write_files
 from geotrain.cli._plan_search import make_ask, search
@@ -69,7 +70,7 @@ def command(
     Which data centers, how many GPUs of each, and in which layout. Searches tensor, pipeline and data parallelism,
     layers per stage, the order of data centers, pipelines that pool their WAN bandwidth, microbatch size and schedule,
     simulates the best, and shows the published algorithm (Atlas) beside the answer. Ctrl-C ends the search with the
-    best so far.
+    best so far and exit code 130.
 
     Examples:
 
@@ -90,7 +91,7 @@ def command(
     files = Files(cluster=cluster, job=job, out=out, chart=chart, report=report)
     files.check()
     ask = make_ask(goal, tokens, deadline, max_cost, across, stages, schedule, budget, evaluations)
-    with shown(wanted=not json) as line:
+    with interrupts.remembered(), shown(wanted=not json) as line:
         found = search(cluster, job, ask, line, survive=survive is not None, pareto=pareto, thorough=explain)
         explanation = found.explain() if explain or report is not None else None
     origin = files.made_by()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from geotrain import interrupts
 from geotrain.cli._jitter import EXAMPLE, parse_jitter
 from geotrain.cli._output import JsonOption, print_json
 from geotrain.cli._plan import PlanArgument, ScheduleOption, opened
@@ -39,6 +40,7 @@ def command(
     """Simulate one training step of a plan.
 
     Step time against the lower bound, GPU utilization, memory, WAN use, money, and where the time went.
+    Ctrl-C shows the best so far and ends with exit code 130.
 
     Examples:
 
@@ -61,9 +63,17 @@ def command(
         chosen = loaded if schedule is None else loaded.change(schedule=schedule)
         if robust and (variation is None or chosen.schedule != "auto"):
             raise InputError("--robust needs --jitter, to know against what, and the schedule auto")
-        played, result = run(chosen, robust=variation if robust else None)
-        proof = solve_exactly(result) if exact else None
-    varied = None if variation is None else spread(played, variation)
+        proof = varied = None
+        with interrupts.remembered():
+            played, result = run(chosen, robust=variation if robust else None)
+            try:
+                interrupts.check()
+                proof = solve_exactly(result) if exact else None
+                varied = None if variation is None else spread(played, variation)
+            except KeyboardInterrupt:
+                interrupts.remember()
+        if interrupts.asked():
+            typer.echo("interrupted: this is the best so far; what was still to be done is left out", err=True)
     written = write_files(result, trace=trace, report=report)
     if timeline is not None:
         from geotrain.training.recording import Recording

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
+from geotrain import interrupts
 from geotrain.cli._output import JsonOption, print_json
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def command(
     with Notebook(resume) as notebook:
         exploration = Exploration(workers=_workers(on, workers), notebook=notebook)
         try:
-            _run(exploration, told)
+            with interrupts.remembered():
+                _run(exploration, told)
         except RunError as error:
             failed = error
         except KeyboardInterrupt:

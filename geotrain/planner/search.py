@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from geotrain import interrupts
 from geotrain.cluster import Cluster
 from geotrain.errors import DoesNotFitError, InputError
 from geotrain.planner.answer import Answer, Ending, Progress, Scored
@@ -102,6 +103,8 @@ class _Search:
         self.evaluations = self.pushed = 0
         self.least_dropped = math.inf
         """The lowest floor that was not worth a place in the queue."""
+        self.refused: InputError | None = None
+        """Why a plan cannot be simulated, where memory is not the reason."""
 
     def run(self) -> Answer:
         ending: Ending = "proven"
@@ -123,6 +126,7 @@ class _Search:
 
     def _open_all(self) -> Ending:
         while self.queue:
+            interrupts.check()
             if self.best is not None and self.queue[0][0] >= self._score(self.best) * (1 - self.ask.tolerance):
                 return "proven"
             if self.evaluations >= self.ask.evaluations or self._elapsed() > self.ask.seconds:
@@ -178,8 +182,11 @@ class _Search:
         candidate = self._candidate(layout)
         try:
             floor = self._allowed(candidate.rates(candidate.bound.total_s))
-        except InputError:
+        except DoesNotFitError:
             return  # not even one microbatch fits
+        except InputError as error:
+            self.refused = error
+            return
         self._push(floor, candidate)
 
     def _allowed(self, rates: Score) -> float:
@@ -301,6 +308,8 @@ class _Search:
         slots = sum(self.space.slots(1, job.microbatch).numbers)
         if wanted is not None and wanted > slots:
             return f"a pipeline of {wanted} stages needs as many GPUs, there are {slots}"
+        if self.refused is not None:
+            return str(self.refused)
         if not ask.tokens:
             return closest(cluster, job)
         free = replace(ask, deadline_s=math.inf, max_cost=math.inf)

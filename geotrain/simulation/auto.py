@@ -86,7 +86,7 @@ def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, 
             if search.best is None:
                 raise
             interrupted, idea = True, f"{idea} (interrupted)"
-        if gains and problem.shape.recompute:
+        if gains and problem.shape.recompute and not interrupted:
             _make_lists(search)
         step_ticks = _best(search).step_ticks
         gains.append(Gain(idea=idea, step_s=float(problem.seconds(np.array(step_ticks)))))
@@ -95,7 +95,7 @@ def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, 
     good = [
         _listed(search, schedule, pooled) for _, schedule, pooled in search.good[: _STARTS if robust is None else None]
     ]
-    if robust is None:
+    if robust is None or interrupted:
         chosen = min(good, key=score)
     else:
         chosen = min(good, key=lambda played: spread(played, robust).p95_s)

@@ -41,6 +41,8 @@ class _Floors:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.slots = len(problem.plan.stages)
+        reduce, update = problem.finish
+        self.finish = problem.seconds(reduce + update)
         costs = problem.costs
         self.forward = np.array([c.forward_s for c in costs])
         limits = np.tile(problem.limits(split=True), len(costs) // self.slots)
@@ -50,8 +52,6 @@ class _Floors:
         recompute = np.array([c.recompute_s for c in costs]) * problem.shape.recompute
         recompute[-1] = 0.0  # the last stage may go straight from forward to backward
         self.recompute = recompute
-        reduce, update = problem.finish
-        self.finish = problem.seconds(reduce + update)
 
     @cached_property
     def hop_s(self) -> Floats:

@@ -27,6 +27,8 @@ _TAIL = 3.0
 """Exponent of the heavy tail: a variance exists, a kurtosis does not."""
 _WHOLE_STEP = 1 << 20
 """Whose luck a step's own factor is: no cell's."""
+STRETCH = 1e3
+"""How many times as long as planned single actions may take: ticks leave room for that."""
 _STRAGGLER = 8.0
 """How many spreads the one slow slot of a step is slower than the others."""
 
@@ -99,14 +101,14 @@ class Spread:
 
 def spread(played: Played, jitter: Jitter) -> Spread:
     """Replay the schedule `samples` times."""
-    problem = played.problem
+    problem = Problem(played.problem.plan, stretch=STRETCH)
     board = Board(problem, played.wiring.pooled, alike=False)
     orders = played.orders()
     steps = problem.seconds(np.array([_step(board, orders, jitter, sample) for sample in range(jitter.samples)]))
     p50, p95, p99 = (float(q) for q in np.quantile(steps, (0.5, 0.95, 0.99)))
     return Spread(
         jitter=jitter,
-        steady_s=float(problem.seconds(np.array(played.step_ticks))),
+        steady_s=float(played.problem.seconds(np.array(played.step_ticks))),
         mean_s=float(steps.mean()),
         p50_s=p50,
         p95_s=p95,

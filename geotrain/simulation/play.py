@@ -15,10 +15,10 @@ from geotrain.action import (
     STAGE_SHIFT,
     Kind,
 )
-from geotrain.errors import ScheduleError
+from geotrain.errors import InputError, ScheduleError
 from geotrain.schedule import Orders, Rules, Schedule
 from geotrain.simulation import kernel
-from geotrain.simulation.problem import Problem
+from geotrain.simulation.problem import MOST_TICKS, Problem
 from geotrain.simulation.wiring import Wiring
 from geotrain.timeline import Actions, Floats, Ints, Timeline, Transfers
 
@@ -125,6 +125,7 @@ class Board:
     def __init__(self, problem: Problem, pooled: frozenset[int], *, alike: bool = True) -> None:
         self.problem = problem
         self.wiring = Wiring(problem, pooled, alike)
+        problem.refuse_too_many(self.wiring.num_pipelines)
         shape = problem.shape
         channel, occupancy, latency, self._hop_bytes = self.wiring.hop_rows()
         hops_of_channel = np.bincount(channel[channel >= 0], minlength=1)
@@ -158,6 +159,7 @@ class Board:
 
         `holds` is for fixed lists of every pipeline: ticks by which a slot is late for an action, all lists in a row.
         """
+        self._refuse_too_long(variation, holds)
         shape, pipelines, split = self.problem.shape, self.wiring.num_pipelines, schedule.split
         self._stages[kernel.HELD : kernel.HELD + 5] = self._held[split]
         slots = self._slots(schedule)
@@ -205,6 +207,16 @@ class Board:
             work_start=slots[:, :, kernel.FIRST].min(axis=0),
             work_end=most[:, kernel.LAST],
         )
+
+    def _refuse_too_long(self, variation: Variation, holds: Ints) -> None:
+        """InputError if variation and holds make the step longer than its ticks can count."""
+        slowest = max(1.0, variation.actions.max(initial=0.0), variation.transfers.max(initial=0.0))
+        longest_s = self.problem.longest_s * slowest + float(self.problem.seconds(holds.sum(dtype=np.float64)))
+        if not longest_s * 10.0**self.problem.digits <= 2 * MOST_TICKS:
+            raise InputError(
+                f"variation and delays make a step of at most {self.problem.longest_s:.3g} s last up to "
+                f"{longest_s:.3g} s, which is too long to be simulated"
+            )
 
     def _slots(self, schedule: Schedule) -> Ints:
         """[pipeline, slot]: the kernel's `slots` at the start of a step."""

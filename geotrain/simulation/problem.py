@@ -6,22 +6,28 @@ from functools import cached_property
 
 import numpy as np
 
-from geotrain.action import Kind
+from geotrain.action import PIPELINE_MASK, STAGE_MASK, Kind
 from geotrain.cluster.cluster import limit
 from geotrain.cost import StageCost, stage_costs, transfer_bytes
-from geotrain.errors import DoesNotFitError
+from geotrain.errors import DoesNotFitError, InputError
 from geotrain.network import Path, path_between, ring_all_reduce_s, ring_of
 from geotrain.plan import Plan
 from geotrain.schedule import Shape
 from geotrain.timeline import Floats, Ints
-from geotrain.units import format_bytes
+from geotrain.units import format_bytes, plural
 
 FORWARD, BACKWARD = 0, 1
-_MOST_TICKS = 4e18
+MOST_TICKS = 4e18
+"""Of a step: less than half of what 64 bits count, so that a sum of two times still fits."""
 _MOST_DIGITS = 15
+_LONGEST_S = 1e18
+"""A step that may take longer, more than the age of the universe, has a mistake in its figures."""
+MOST_SPANS = 50_000_000
+"""Actions and transfers of a step that is simulated: some gigabytes of memory."""
 _UNIT = 1 << 20
 """Memory units of one microbatch's activations, fine enough for the parts that a split backward releases."""
 _PLENTY = 1 << 60
+"""Memory units that are never reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +60,8 @@ class Problem:
     """Everything about a plan that does not depend on its schedule."""
 
     plan: Plan
+    stretch: float = 1.0
+    """Ticks are chosen so that a step that takes this many times as long as planned fits too."""
 
     @cached_property
     def costs(self) -> list[StageCost]:
@@ -139,8 +147,9 @@ class Problem:
 
     @cached_property
     def shape(self) -> Shape:
-        """What schedules are made for."""
+        """What schedules are made for; InputError if the step has more actions than can be simulated."""
         plan, slots = self.plan, len(self.plan.stages)
+        self.refuse_too_many(1)
         most = plan.num_microbatches * plan.interleave
         cap = most if plan.max_in_flight == "auto" else plan.max_in_flight * plan.interleave
         room = []
@@ -156,14 +165,37 @@ class Problem:
             room=tuple(room),
         )
 
+    def refuse_too_many(self, num_pipelines: int) -> None:
+        """InputError if a step with that many pipelines has more actions than can be simulated."""
+        plan, stages = self.plan, len(self.plan.stages) * self.plan.interleave
+        actions = (3 if plan.job.recompute == "full" else 2) * stages * plan.num_microbatches * num_pipelines
+        if actions > MOST_SPANS or stages > STAGE_MASK or num_pipelines > PIPELINE_MASK:
+            raise InputError(
+                f"{plural(plan.num_microbatches, 'microbatch')}, {plural(stages, 'stage')} and "
+                f"{plural(num_pipelines, 'pipeline')} make {actions} actions, a simulated step has at most "
+                f"{MOST_SPANS} on {STAGE_MASK} stages of {PIPELINE_MASK} pipelines: use fewer, larger microbatches"
+            )
+
     @cached_property
-    def digits(self) -> int:
-        """Decimal digits of a second in a tick: as many as fit, so that times people write stay exact."""
+    def longest_s(self) -> float:
+        """A step with everything one after the other, which none exceeds; InputError if that is beyond all reason."""
         work = sum(c.forward_s + c.recompute_s + c.backward_s for c in self.costs)
         slowest = sum(max(self._slowest_s(hop), hop.pooled.occupancy_s(self.transfer_bytes)) for hop in self.hops)
         latency = sum(hop.own.latency_s + hop.pooled.latency_s for hop in self.hops)
         serial = self.plan.num_microbatches * self.plan.pipelines_per_cell * (work + slowest + latency)
-        return _MOST_DIGITS if serial == 0 else min(_MOST_DIGITS, math.floor(math.log10(_MOST_TICKS / serial)))
+        longest = serial + max(map(sum, zip(*self._finish_s, strict=True)))
+        if not longest <= _LONGEST_S:
+            raise InputError(
+                f"a step may take {longest:.3g} s and must take at most {_LONGEST_S:.0e} s to be simulated: look for a "
+                "rate that is too low, or a time or size that is too high"
+            )
+        return longest
+
+    @cached_property
+    def digits(self) -> int:
+        """Decimal digits of a second in a tick: as many as fit, so that times people write stay exact."""
+        longest = self.longest_s * self.stretch
+        return _MOST_DIGITS if longest == 0 else min(_MOST_DIGITS, math.floor(math.log10(MOST_TICKS / longest)))
 
     def _slowest_s(self, hop: Hop) -> float:
         """A transfer when everybody shares the link with it."""
@@ -171,8 +203,14 @@ class Problem:
         return max(hop.own.occupancy_s(self.transfer_bytes), self.transfer_bytes * flows / hop.capacity)
 
     def ticks(self, seconds: float | Floats) -> Ints:
-        """Seconds in ticks."""
-        return np.rint(np.asarray(seconds, dtype=np.float64) * 10.0**self.digits).astype(np.int64)
+        """Seconds in ticks; InputError if those are more than can be counted."""
+        ticks = np.rint(np.asarray(seconds, dtype=np.float64) * 10.0**self.digits)
+        if not (np.abs(ticks) <= 1.01 * MOST_TICKS).all():
+            raise InputError(
+                f"a time of {np.max(seconds):.3g} s is too long to be simulated in a step that takes at most "
+                f"{self.longest_s:.3g} s"
+            )
+        return ticks.astype(np.int64)
 
     def seconds(self, ticks: Ints) -> Floats:
         """Ticks in seconds."""
@@ -211,7 +249,13 @@ class Problem:
 
     def _units(self, stage: int, size_bytes: float) -> int:
         each = self.costs[stage].memory.activation_bytes
-        return round(size_bytes / each * _UNIT) if each else 0
+        units = size_bytes / each * _UNIT if each else 0.0
+        if units * self.plan.num_microbatches * self.plan.interleave > _PLENTY:
+            raise InputError(
+                f"stage {stage} holds {format_bytes(each)} of activations for a microbatch and "
+                f"{format_bytes(size_bytes)} while it works on one, too far apart to be simulated: check the profile"
+            )
+        return round(units)
 
     def limits(self, *, split: bool, hold: tuple[float, ...] = ()) -> Ints:
         """[slot] memory units that fit; what recompute brings back is among them where backward is split.
@@ -225,12 +269,18 @@ class Problem:
             # In the units that an action adds, rounded like those: what just fits must.
             spare = max(self._units(stage, memory.recomputed_bytes) for stage, memory in mine) if split else 0
             kept = min(available, hold[slot] * each) if hold else available
-            limits.append(int(kept / each * _UNIT * (1 + 1e-9)) + spare if each else _PLENTY)
+            limits.append(int(min(kept / each * _UNIT * (1 + 1e-9), _PLENTY)) + spare if each else _PLENTY)
         return np.array(limits, dtype=np.int64)
 
     @cached_property
     def finish(self) -> tuple[Ints, Ints]:
         """Per slot stage: ticks of the all-reduce and of the optimizer that follow its last action."""
+        reduce_s, update_s = self._finish_s
+        return self.ticks(np.array(reduce_s)), self.ticks(np.array(update_s))
+
+    @cached_property
+    def _finish_s(self) -> tuple[list[float], list[float]]:
+        """The same in seconds."""
         slots = len(self.plan.stages)
         reduce_s, update_s = [], []
         for slot in range(slots):
@@ -238,7 +288,7 @@ class Problem:
             gradients = sum(cost.gradient_bytes for cost in costs)
             reduce_s.append(self._all_reduce_s(slot, gradients, sum(cost.weight_grad_s for cost in costs)))
             update_s.append(sum(cost.optimizer_s for cost in costs))
-        return self.ticks(np.array(reduce_s)), self.ticks(np.array(update_s))
+        return reduce_s, update_s
 
     def _all_reduce_s(self, slot: int, size_bytes: float, hidden_s: float) -> float:
         plan = self.plan

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import product
 
+from geotrain import interrupts
 from geotrain.errors import InputError
 from geotrain.schedule import Schedule
 from geotrain.simulation.play import Board, Played
@@ -51,6 +52,7 @@ class Search:
 
     def try_out(self, schedule: Schedule, pooled: frozenset[int]) -> Score | None:
         """Play it, remember it if it is the best; None if it stalls or does not fit."""
+        interrupts.check()
         try:
             played = self.board(pooled).play(schedule)
         except InputError:
@@ -123,4 +125,4 @@ class Search:
 
 def score(played: Played) -> Score:
     """Smaller is better: the step, then the slot that is tied up longest, then when all slots are done."""
-    return played.step_ticks, played.longest_span_ticks, int(played.work_end.sum())
+    return played.step_ticks, played.longest_span_ticks, sum(played.work_end.tolist())

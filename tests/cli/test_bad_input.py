@@ -47,6 +47,16 @@ CASES = [
         "cluster.yaml: wan.default.rtt is '40 mss' and has the unknown unit 'mss': did you mean \"40 ms\"?",
         id="unit-typo",
     ),
+    pytest.param(
+        change("cluster.yaml", "rtt: 40 ms", f"rtt: {10**400}"),
+        "cluster.yaml: wan.default.rtt is 100000000000000000...0000000000000000000 and must be a finite number",
+        id="time-beyond-floats",
+    ),
+    pytest.param(
+        change("job.yaml", "microbatches: 4", f"microbatches: {10**400}"),
+        "job.yaml: microbatches is 100000000000000000...0000000000000000000 and must be at most 1000000000000000",
+        id="number-beyond-counting",
+    ),
     pytest.param(remove("plan.yaml"), "plan.yaml: no such file", id="missing-file"),
     pytest.param(
         remove("cluster.yaml"),

@@ -9,6 +9,8 @@ from geotrain.cli._plan import ScheduleOption
 from geotrain.errors import RunError
 from geotrain.plan import ScheduleName
 
+HOW_TO_SEE = "with GEOTRAIN_DEBUG=1 in the environment the same command shows where"
+
 
 def test_version(geotrain):
     assert geotrain("--version").out == f"geotrain {__version__}\n"
@@ -50,6 +52,13 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(geotrain, arguments: l
     [
         pytest.param(RunError("the run\nfailed"), 1, "error: the run failed\n", id="run-error"),
         pytest.param(KeyboardInterrupt(), 130, "", id="interrupted"),
+        pytest.param(MemoryError(), 1, f"error: not enough memory for this; {HOW_TO_SEE}\n", id="memory"),
+        pytest.param(
+            OverflowError("too\nlarge"), 1, f"error: unexpected OverflowError: too large; {HOW_TO_SEE}\n", id="overflow"
+        ),
+        pytest.param(
+            RecursionError(), 1, f"error: unexpected RecursionError: no reason given; {HOW_TO_SEE}\n", id="recursion"
+        ),
     ],
 )
 def test_a_failure_is_an_exit_code_without_a_stack_trace(
@@ -61,6 +70,16 @@ def test_a_failure_is_an_exit_code_without_a_stack_trace(
     monkeypatch.setattr("geotrain.cli.catalog.command", command)
     answer = geotrain("catalog")
     assert (answer.exit_code, answer.out, answer.err) == (exit_code, "", err)
+
+
+def test_the_stack_trace_is_there_for_those_who_ask(geotrain, monkeypatch: pytest.MonkeyPatch):
+    def command() -> None:
+        raise OverflowError
+
+    monkeypatch.setattr("geotrain.cli.catalog.command", command)
+    monkeypatch.setenv("GEOTRAIN_DEBUG", "1")
+    with pytest.raises(OverflowError):
+        geotrain("catalog")
 
 
 def test_a_reader_that_goes_away_is_no_error_message():

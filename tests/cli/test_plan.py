@@ -113,7 +113,7 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(geotrain, monkeypatch: pyte
     monkeypatch.setattr(Line, "watch", interrupt)
     answer = geotrain("plan", "cluster.yaml", "job.yaml")
 
-    assert answer.exit_code == 0
+    assert answer.exit_code == 130
     assert "interrupted: this is the best so far" in " ".join(answer.out.split())
 
 
@@ -124,7 +124,7 @@ def test_ctrl_c_while_explaining_keeps_the_plan(geotrain, example: Path, monkeyp
     monkeypatch.setattr("geotrain.planner.explain.sensitivity", interrupt)
     answer = geotrain("plan", "cluster.yaml", "job.yaml", "--explain", "-o", "found.yaml", "--report", "plan.html")
 
-    assert answer.exit_code == 0
+    assert answer.exit_code == 130
     assert answer.err == "interrupted: the plan stands; what was still being looked for is left out\n"
     assert "What binds" not in answer.out
     assert (example / "found.yaml").exists() and (example / "plan.html").exists()

@@ -17,6 +17,7 @@ from geotrain.network import path_between
 from geotrain.schedule import Orders
 from geotrain.simulation.play import STEADY, Board, Played, Variation
 from geotrain.simulation.prefill.weather import Weather
+from geotrain.simulation.problem import Problem
 from geotrain.timeline import Ints, Timeline
 
 
@@ -33,7 +34,7 @@ class Steps:
     """A plan's schedule, as fixed lists, in any weather."""
 
     def __init__(self, played: Played, weather: Weather) -> None:
-        problem = played.problem
+        problem = Problem(played.problem.plan, stretch=weather.stretch)
         self.board = Board(problem, played.wiring.pooled, alike=False)
         self.num_stages = problem.shape.num_stages
         self.num_slots = self.board.wiring.num_pipelines * self.num_stages
@@ -128,7 +129,7 @@ class Step:
     def taken_s(self) -> float:
         """Seconds in which training has the slots, all together."""
         wanted = sum(sum(ends) - sum(starts) for starts, ends in zip(self.starts_s, self.ends_s, strict=True))
-        held = int(self._holds.sum()) + int(self._last_holds.max(axis=0).sum()) * len(self._last_holds)
+        held = int(self._holds.sum()) + sum(self._last_holds.max(axis=0).tolist()) * len(self._last_holds)
         return wanted - self._in_seconds(held)
 
     @property

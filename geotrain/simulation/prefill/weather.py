@@ -1,12 +1,13 @@
 """What keeps training from going as planned: random variation, and spells in which something is slow."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from geotrain.action import Kind
-from geotrain.simulation.jitter import Jitter, over_wan, step_factor, variation
+from geotrain.simulation.jitter import STRETCH, Jitter, over_wan, step_factor, variation
 from geotrain.simulation.play import STEADY, Board, Variation
 
 _CALM = Jitter(compute=0, wan=0)
@@ -31,6 +32,12 @@ class Weather:
     jitter: Jitter | None = None
     """Its `samples` say nothing here: there are as many steps as are played."""
     spells: tuple[Spell, ...] = ()
+
+    @property
+    def stretch(self) -> float:
+        """How many times as long as planned single actions may take."""
+        jitter = 1.0 if self.jitter is None else STRETCH
+        return jitter * math.prod(max(1.0, spell.factor) for spell in self.spells)
 
     def factor(self, number: int) -> float:
         """How many times as long everything in that step takes."""

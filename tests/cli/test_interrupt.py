@@ -1,0 +1,114 @@
+"""Ctrl-C ends every search at once, with what it has found so far, exit code 130 and no stack trace."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from geotrain.simulation.play import Board
+
+SEARCHES = [
+    pytest.param(["plan", "cluster.yaml", "job.yaml", "--pareto"], id="plan"),
+    pytest.param(["plan", "cluster.yaml", "job.yaml", "--explain", "--survive", "dc"], id="plan-explain"),
+    pytest.param(["compare", "plan.yaml"], id="compare"),
+    pytest.param(["simulate", "plan.yaml", "--schedule", "auto", "--jitter", "5%"], id="simulate"),
+    pytest.param(
+        ["whatif", "cluster.yaml", "job.yaml", "--vary", "wan.default.rtt=10,20ms", "--workers", "1"], id="whatif"
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def in_example(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(example)
+
+
+def press() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+class Forgetful:
+    """Ctrl-C that comes while an object goes away, where Python drops the exception, as in a compiler's callback."""
+
+    def __del__(self) -> None:
+        press()
+
+
+def press_at(monkeypatch: pytest.MonkeyPatch, number: int, how: Callable[[], object]) -> list[int]:
+    """Press Ctrl-C in that simulation of the command; the list has an entry for each simulation."""
+    played: list[int] = []
+    play = Board.play
+
+    def counted(board: Board, *arguments: object, **more: object) -> object:
+        played.append(len(played))
+        if len(played) == number:
+            how()
+        return play(board, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Board, "play", counted)
+    return played
+
+
+@pytest.mark.parametrize("how", [press, Forgetful], ids=["raised", "lost"])
+@pytest.mark.parametrize("number", [1, 2, 5, 50])
+@pytest.mark.parametrize("arguments", SEARCHES)
+def test_ctrl_c_ends_a_search_at_once(
+    geotrain, monkeypatch: pytest.MonkeyPatch, arguments: list[str], number: int, how: Callable[[], object]
+):
+    played = press_at(monkeypatch, number, how)
+    answer = geotrain(*arguments)
+    assert len(played) >= number, "the command ended before Ctrl-C"
+    assert answer.exit_code == 130
+    assert "Traceback" not in answer.err
+    assert len(played) < number + 15
+
+
+def test_what_was_found_is_shown(geotrain, monkeypatch: pytest.MonkeyPatch):
+    press_at(monkeypatch, 50, press)
+    answer = geotrain("simulate", "plan.yaml", "--schedule", "auto")
+    assert "step time" in answer.out
+    assert answer.err == "interrupted: this is the best so far; what was still to be done is left out\n"
+
+
+def test_the_next_command_knows_nothing_of_it(geotrain, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patched:
+        press_at(patched, 50, press)
+        assert geotrain("compare", "plan.yaml").exit_code == 130
+    assert geotrain("compare", "plan.yaml").exit_code == 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("number", [3, 20])
+@pytest.mark.parametrize("arguments", SEARCHES)
+def test_a_signal_from_outside_does_the_same(arguments: list[str], number: int):
+    script = f"""
+import signal, sys, time
+from geotrain.cli import main
+from geotrain.simulation.play import Board
+play, played = Board.play, []
+def slowly(*arguments, **more):
+    played.append(1)
+    if len(played) == {number}:
+        print("NOW", file=sys.stderr, flush=True)
+    if len(played) >= {number}:
+        time.sleep(0.05)
+    return play(*arguments, **more)
+Board.play = slowly
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = ["geotrain", *{arguments!r}]
+main()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "NOW" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=50)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
