@@ -66,3 +66,8 @@ class Place:
         except (RuntimeError, ValueError) as error:
             world = plural(self.size, "process")
             raise RunError(f"rank {self.rank} could not join the {world} here: {first_line(error)}") from None
+
+
+def device_name(device: torch.device) -> str:
+    """What the maker calls the GPU, or `cpu`."""
+    return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else device.type

@@ -25,7 +25,7 @@ from geotrain.training.lines import first_line
 from geotrain.training.options import Options
 from geotrain.training.post import Mailbox, Routes
 from geotrain.training.preflight import check_plan
-from geotrain.training.process import Place
+from geotrain.training.process import Place, device_name
 from geotrain.training.recorder import Recorder
 from geotrain.training.recording import fingerprint
 from geotrain.training.saving import NoSaving, Saving
@@ -117,6 +117,7 @@ class _Run:
             pooled=self.script.pooled,
             clock_offset_s=offset_s,
             steps=options.recorded,
+            device="emulated" if options.compute == "emulated" else device_name(device),
         )
         self.offset_s = offset_s
         self.mailbox = Mailbox(self.recorder.arrived, foresees=foresees)
