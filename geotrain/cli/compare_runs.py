@@ -30,7 +30,8 @@ def command(
 
     Step time and its error, GPU utilization, the mean time of every kind of action, and for every link
     the mean time and rate of a transfer. Of several measured steps the first does not count, and the median is the
-    step time. Picture and trace show the step that is closest to it.
+    step time. Picture and trace show the step that is closest to it. A run on another device than the plan's GPU is
+    compared with a warning, unless the job has measured times.
 
     Examples:
 

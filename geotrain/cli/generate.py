@@ -38,7 +38,8 @@ def command(
     """Print how a model goes on from a prompt, token by token.
 
     MODEL has config.json, model.safetensors (or several and an index) and tokenizer.json: what `geotrain train` leaves
-    in RUN/model, what `geotrain export` writes, or any Llama of Hugging Face. RUN means RUN/model.
+    in RUN/model, what `geotrain export` writes, or a Llama, Qwen2.5, Qwen3 or Mistral of Hugging Face.
+    RUN means RUN/model.
 
     Examples:
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from geotrain.cli._example import EXAMPLE, FILES
+from geotrain.cli._example import FILES, FIRST
 from geotrain.cli._output import JsonOption, print_json
 from geotrain.cli._schemas import write_schemas
 
@@ -30,7 +30,7 @@ def command(
         if path.exists() and not force:
             raise InputError(f"{path}: exists already; --force replaces it")
     for path in written:
-        write_text(path, read_text(EXAMPLE / path.name))
+        write_text(path, read_text(FIRST / path.name))
     written += write_schemas(directory)
 
     next_step = f"geotrain simulate {directory / 'plan.yaml'}"

@@ -149,8 +149,10 @@ def _together(place: Place, device: torch.device) -> Iterator[DeviceMesh | None]
 
 
 def _answer(measured: Measurement, device: torch.device, repeat: int, written: Path | None) -> dict[str, Any]:
+    from geotrain.training.process import device_name
+
     return {
-        "device": _name(device),
+        "device": device_name(device),
         "repeat": repeat,
         "stages": [{"stage": slot, **_figures(figures)} for slot, figures in measured.figures.items()],
         "profile": measured.profile.dump(),
@@ -176,10 +178,11 @@ def _show(found: JobFile, measured: Measurement, device: torch.device, repeat: i
     from rich.console import Console
 
     from geotrain.reports.textbars import figure_table
+    from geotrain.training.process import device_name
     from geotrain.units import format_bytes, format_seconds, format_traffic
 
     times = ("forward_s", "recompute_s", "backward_s", "weight_grad_s", "optimizer_s")
-    table = figure_table(f"{found.job.model.name} on {_name(device)}")
+    table = figure_table(f"{found.job.model.name} on {device_name(device)}")
     for name in ("stage", "forward", "recompute", "backward", "of it W", "update", "held", "static"):
         table.add_column(name, justify="right", no_wrap=True)
     for slot, figures in measured.figures.items():
@@ -195,9 +198,3 @@ def _show(found: JobFile, measured: Measurement, device: torch.device, repeat: i
     if spread > _RESTLESS:
         typer.echo("warning: that is much: is the device busy with other work?", err=True)
     typer.echo(f"profile: {written}" if written else f"not written: --write puts the profile into {found.path}")
-
-
-def _name(device: torch.device) -> str:
-    import torch
-
-    return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else device.type

@@ -25,12 +25,12 @@ class Cache:
         """Where the next tokens stand."""
         return torch.arange(self.length, self.length + new, dtype=torch.float32, device=device)
 
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, *, window: int | None = None) -> Tensor:
         """What new tokens find in all before them and in themselves; their keys and values are kept."""
         end = self.length + keys.shape[2]
         self.write(layer, self.length, torch.stack((keys, values)))
         kept = self.layers[layer]
-        return attend(queries, kept[0, :, :, :end], kept[1, :, :, :end])
+        return attend(queries, kept[0, :, :, :end], kept[1, :, :, :end], window=window)
 
     def write(self, layer: int, start: int, new: Tensor) -> None:
         """Keep those of the tokens from `start` on, as `layers` has them."""
@@ -62,10 +62,10 @@ class Row:
         assert new == sum(self._new), f"{new} tokens for sequences with {self._new}"
         return torch.cat([cache.positions(mine, device) for cache, mine in self._each()])
 
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, *, window: int | None = None) -> Tensor:
         """As a cache does."""
         shares = zip(*(torch.split(x, self._new, dim=2) for x in (queries, keys, values)), strict=True)
-        found = [cache.attend(layer, *share) for cache, share in zip(self._caches, shares, strict=True)]
+        found = [cache.attend(layer, *share, window=window) for cache, share in zip(self._caches, shares, strict=True)]
         return torch.cat(found, dim=2)
 
     def advance(self, new: int) -> None:
@@ -77,16 +77,23 @@ class Row:
         return zip(self._caches, self._new, strict=True)
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Causal: the queries are those of the last tokens."""
-    new, total = queries.shape[2], keys.shape[2]
+def attend(queries: Tensor, keys: Tensor, values: Tensor, *, window: int | None = None) -> Tensor:
+    """Causal: the queries are those of the last tokens, and see the last `window` tokens up to their own, or all."""
+    new = queries.shape[2]
+    if window is not None:
+        seen = window + new - 1
+        keys, values = keys[:, :, -seen:], values[:, :, -seen:]
+    total = keys.shape[2]
     if new == 1 < total:
         # Query heads that share a key head see the same tokens, so they go as several tokens of one head: a copy less.
         grouped = queries.view(len(queries), keys.shape[1], -1, queries.shape[3])
         return F.scaled_dot_product_attention(grouped, keys, values).reshape(queries.shape)
     mask = None
-    if 1 < new < total:
+    narrow = window is not None and window < total
+    if 1 < new < total or narrow:
         mask = torch.ones(new, total, dtype=torch.bool, device=queries.device).tril(total - new)
+    if mask is not None and window is not None:
+        mask = mask.triu(total - new - window + 1)
     return F.scaled_dot_product_attention(
-        queries, keys, values, attn_mask=mask, is_causal=new == total, enable_gqa=True
+        queries, keys, values, attn_mask=mask, is_causal=mask is None and new == total, enable_gqa=True
     )

@@ -33,11 +33,11 @@ class Later:
 
 
 class Linear(nn.Linear):
-    """x @ weight.T; its memory is not initialized."""
+    """x @ weight.T, plus a bias if it has one; its memory is not initialized."""
 
-    def __init__(self, in_features: int, out_features: int) -> None:
+    def __init__(self, in_features: int, out_features: int, *, bias: bool = False) -> None:
         self.later: Later | None = None
-        super().__init__(in_features, out_features, bias=False)
+        super().__init__(in_features, out_features, bias=bias)
 
     def reset_parameters(self) -> None:
         """Weights come from a file or from `Part.initialize`."""
@@ -46,14 +46,17 @@ class Linear(nn.Linear):
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         product: Tensor = _Product.apply(x, self.weight, self)  # type: ignore[no-untyped-call]
-        return product
+        # Some layers have no bias, which the class of torch does not say.
+        bias: Tensor | None = self.bias
+        return product if bias is None else product + bias.to(product.dtype)
 
 
 @contextmanager
 def deferred_weights(part: nn.Module) -> Iterator[Later]:
     """A backward inside leaves the weight gradients of the part's linear layers to `run()` of what this gives.
 
-    Norms and embeddings, also one that is the head as well, get theirs at once. The sums are the same to the last bit.
+    Norms, biases and embeddings, also one that is the head as well, get theirs at once. The sums are the same to
+    the last bit.
     """
     layers = [module for module in part.modules() if isinstance(module, Linear)]
     later = Later()

@@ -1,4 +1,4 @@
-"""The Llama family's decoder, whole or any run of its layers.
+"""The decoder of Llama and its relatives (Qwen, Mistral), whole or any run of its layers.
 
 Parameters have their Hugging Face names with the layers' numbers in the whole model, so that the parameters of all
 parts together are those of the model. Knows nothing about processes: torch's tensor-parallel API may cut the linear
@@ -16,29 +16,42 @@ from torch import Tensor, nn
 from geotrain.model.cache import Cache, Row, attend
 from geotrain.model.config import Config
 from geotrain.model.linear import Linear
+from geotrain.model.rotary import Rotary, rotary, rotate
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
-Rotary = tuple[Tensor, Tensor]
-
 
 class Attention(nn.Module):
-    """Causal attention with rotary positions; several query heads share one key and value head."""
+    """Causal attention with rotary positions; several query heads share one key and value head.
+
+    A family may add biases, a norm of each query and key head, or a window beyond which nothing is seen.
+    """
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
         self.layer = layer
         self.head_dim = config.head_dim
+        self.window = config.sliding_window
         width, shared = (heads * config.head_dim for heads in (config.num_attention_heads, config.num_key_value_heads))
-        self.q_proj = Linear(config.hidden_size, width)
-        self.k_proj = Linear(config.hidden_size, shared)
-        self.v_proj = Linear(config.hidden_size, shared)
-        self.o_proj = Linear(width, config.hidden_size)
+        self.q_proj = Linear(config.hidden_size, width, bias=config.has_input_bias)
+        self.k_proj = Linear(config.hidden_size, shared, bias=config.has_input_bias)
+        self.v_proj = Linear(config.hidden_size, shared, bias=config.has_input_bias)
+        self.o_proj = Linear(width, config.hidden_size, bias=config.attention_bias)
+        self.normalizes = config.normalizes_heads
+        if self.normalizes:
+            self.q_norm = Norm(config.head_dim, config.rms_norm_eps)
+            self.k_norm = Norm(config.head_dim, config.rms_norm_eps)
 
     def forward(self, x: Tensor, *, rotary: Rotary, cache: Cache | Row | None) -> Tensor:
         queries, keys, values = (self._heads(project(x)) for project in (self.q_proj, self.k_proj, self.v_proj))
-        queries, keys = _rotate(queries, rotary), _rotate(keys, rotary)
-        mixed = attend(queries, keys, values) if cache is None else cache.attend(self.layer, queries, keys, values)
+        if self.normalizes:
+            queries, keys = self.q_norm(queries), self.k_norm(keys)
+        queries, keys = rotate(queries, rotary), rotate(keys, rotary)
+        mixed = (
+            attend(queries, keys, values, window=self.window)
+            if cache is None
+            else cache.attend(self.layer, queries, keys, values, window=self.window)
+        )
         out: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
         return out
 
@@ -133,6 +146,9 @@ class Part(nn.Module):
                 if name.endswith("norm.weight"):
                     parameter.fill_(1.0)
                     continue
+                if name.endswith(".bias"):
+                    parameter.fill_(0.0)
+                    continue
                 digest = hashlib.blake2b(f"{seed} {stored_name(self.config, name)}".encode(), digest_size=8).digest()
                 generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
                 drawn = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
@@ -161,9 +177,10 @@ class Part(nn.Module):
 
         After the last, the cache is to be advanced; before, one may give up and begin again.
         """
-        rotary = self._rotary(x, cache)
+        positions = (Cache(x.shape[1]) if cache is None else cache).positions(x.shape[1], x.device)
+        turned = rotary(self.config, positions, x.dtype)
         for layer in self.layers if layers is None else layers:
-            x = self.get_submodule(f"model.layers.{layer}")(x, rotary, cache)
+            x = self.get_submodule(f"model.layers.{layer}")(x, turned, cache)
             yield x
 
     def logits(self, x: Tensor) -> Tensor:
@@ -173,13 +190,6 @@ class Part(nn.Module):
             return F.linear(x, self.get_parameter(EMBEDDING))
         logits: Tensor = self.lm_head(x)
         return logits
-
-    def _rotary(self, x: Tensor, cache: Cache | Row | None) -> Rotary:
-        size, new = self.config.head_dim, x.shape[1]
-        powers = torch.arange(0, size, 2, device=x.device, dtype=torch.float32) / size
-        positions = (Cache(new) if cache is None else cache).positions(new, x.device)
-        angles = torch.outer(positions, 1.0 / self.config.rope_theta**powers).repeat(1, 2)
-        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
 
 
 def loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -204,7 +214,12 @@ def tensor_parallel_plan(part: Part) -> dict[str, Any]:
     An embedding that is also the head stays whole.
     """
     from torch.distributed.tensor import Replicate
-    from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        SequenceParallel,
+    )
 
     whole: dict[str, Any] = {"input_layouts": Replicate(), "output_layouts": Replicate()}
     cuts: dict[str, Any] = {}
@@ -220,10 +235,8 @@ def tensor_parallel_plan(part: Part) -> dict[str, Any]:
             cuts[f"model.layers.*.{module}"] = ColwiseParallel()
         for module in ("self_attn.o_proj", "mlp.down_proj"):
             cuts[f"model.layers.*.{module}"] = RowwiseParallel()
+        if part.config.normalizes_heads:
+            # Every process has the norm of some heads, [batch, head, token, head_dim]; its gradient is summed over all.
+            for module in ("self_attn.q_norm", "self_attn.k_norm"):
+                cuts[f"model.layers.*.{module}"] = SequenceParallel(sequence_dim=1, use_local_output=True)
     return cuts
-
-
-def _rotate(x: Tensor, rotary: Rotary) -> Tensor:
-    cos, sin = rotary
-    low, high = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-high, low), dim=-1) * sin

@@ -98,7 +98,8 @@ def _check_names(files: Mapping[str, Path], config: Config, directory: Path) -> 
     extra = {name for name in files.keys() - expected if not name.endswith(".inv_freq")}
     if extra := {name for name in extra if stored_name(config, name) == name}:
         raise InputError(
-            f"{directory}: {_listed(extra)} does not belong to a Llama of {plural(config.num_hidden_layers, 'layer')}"
+            f"{directory}: {_listed(extra)} does not belong to a {config.model_type} of "
+            f"{plural(config.num_hidden_layers, 'layer')}"
         )
 
 

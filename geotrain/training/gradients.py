@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
 
 from geotrain.transport import Channel, Direction, Header
 
@@ -19,6 +19,14 @@ _AHEAD = 4
 def local(tensor: Tensor) -> Tensor:
     """The part of a tensor that this GPU holds."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def complete(parameters: Sequence[Tensor]) -> None:
+    """Sum the gradients of which each GPU of a slot holds a summand: those of norms of heads."""
+    for parameter in parameters:
+        gradient = parameter.grad
+        if isinstance(gradient, DTensor) and any(placement.is_partial() for placement in gradient.placements):
+            parameter.grad = gradient.redistribute(placements=[Replicate()] * gradient.device_mesh.ndim)
 
 
 def all_reduce(parameters: Sequence[Tensor], group: dist.ProcessGroup) -> None:

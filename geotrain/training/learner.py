@@ -13,7 +13,7 @@ from geotrain.model.llama import EMBEDDING, Part, stored_name
 from geotrain.training.compute import TorchCompute
 from geotrain.training.emulated import EmulatedCompute
 from geotrain.training.executor import Compute
-from geotrain.training.gradients import TiedEnds, all_reduce, squared_norm
+from geotrain.training.gradients import TiedEnds, all_reduce, complete, squared_norm
 from geotrain.training.optimizer import Optimizer
 
 
@@ -65,9 +65,11 @@ class TorchLearner:
         self.compute.begin(step)
 
     def reduce(self) -> None:
-        """Over the copies, then over the two ends of a tied head."""
+        """Over the slot's GPUs, then over the copies, then over the two ends of a tied head."""
+        parameters = list(parameters_of(self.compute.parts).values())
+        complete(parameters)
         if self._copies is not None:
-            all_reduce(list(parameters_of(self.compute.parts).values()), self._copies)
+            all_reduce(parameters, self._copies)
         if self._ends is not None:
             self._ends.sum()
 

@@ -44,7 +44,12 @@ def gather(run: Path) -> Recording:
     for step, timeline in steps:
         if wrong := problem(timeline, plan):
             raise InputError(f"{run}: spans of step {step}: {wrong}")
-    return Recording(origin="measured", plan=plan, pooled=pooled, steps=steps)
+    found: dict[str, set[str]] = {}
+    for spans in ranks:
+        if spans.head.device is not None:
+            found.setdefault(spans.head.dc, set()).add(spans.head.device)
+    devices = {dc: sorted(names) for dc, names in found.items()}
+    return Recording(origin="measured", plan=plan, pooled=pooled, steps=steps, devices=devices)
 
 
 def merge(plan: Plan, pooled: frozenset[int], ranks: Sequence[Spans]) -> list[tuple[int, Timeline]]:

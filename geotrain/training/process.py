@@ -112,3 +112,8 @@ def _literal(host: str, port: int) -> tuple[str, int] | None:
 
 def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
+
+
+def device_name(device: torch.device) -> str:
+    """What the maker calls the GPU, or `cpu`."""
+    return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else device.type

@@ -35,6 +35,7 @@ class Recorder:
         pooled: Collection[int],
         clock_offset_s: float,
         steps: Container[int],
+        device: str | None = None,
     ) -> None:
         """Keep the spans of these steps; nothing is written, and no older file touched, before one is over."""
         self.path = spans_path(run, seat)
@@ -48,6 +49,7 @@ class Recorder:
             pipeline=seat.pipeline,
             part=seat.part,
             clock_offset_s=clock_offset_s,
+            device=device,
         )
         self._wanted = steps
         self._actions: list[Any] = []

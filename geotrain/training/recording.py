@@ -4,6 +4,7 @@
      "origin": "measured",                        or "simulated"
      "plan_fingerprint": "0f3a...",               of the plan's content
      "plan": {...},                               as in a plan file, cluster and job inside
+     "devices": {"east": ["cpu"]},                what computed in each data center, where that is known
      "pooled": [1, 2],                            boundaries at which a cell's pairs carry each transfer together
      "steps": [
        {"step": 7, "num_stages": 4, "num_pipelines": 3, "copies": 1,
@@ -18,7 +19,7 @@ Columns, a step per line. What each means is said in timeline.py; times are seco
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -61,6 +62,8 @@ class Recording:
     pooled: frozenset[int]
     """Boundaries of slot stages at which a cell's pairs carry each transfer together."""
     steps: list[tuple[int, Timeline]]
+    devices: dict[str, list[str]] = field(default_factory=dict)
+    """By data center, what computed: names of GPUs, `cpu`, or `emulated` for held times; empty if it is not known."""
 
     @classmethod
     def of(cls, played: Played, result: Result) -> Self:
@@ -103,6 +106,7 @@ class Recording:
             "origin": self.origin,
             "plan_fingerprint": fingerprint(self.plan),
             "plan": self.plan.dump(),
+            "devices": self.devices,
             "pooled": sorted(self.pooled),
         }
         with writing(path) as file:
@@ -125,7 +129,7 @@ class Recording:
         for index, (_, timeline) in enumerate(steps):
             if wrong := problem(timeline, plan):
                 raise InputError(f"{path}: steps[{index}]: {wrong}")
-        return cls(origin=file.origin, plan=plan, pooled=frozenset(file.pooled), steps=steps)
+        return cls(origin=file.origin, plan=plan, pooled=frozenset(file.pooled), steps=steps, devices=file.devices)
 
 
 def is_recording(path: Path) -> bool:
@@ -141,12 +145,12 @@ def fingerprint(plan: Plan) -> str:
 
 def _columns(timeline: Timeline) -> dict[str, Any]:
     content: dict[str, Any] = {}
-    for field in fields(timeline):
-        value = getattr(timeline, field.name)
+    for part in fields(timeline):
+        value = getattr(timeline, part.name)
         if isinstance(value, Actions | Transfers):
-            content[field.name] = {column.name: getattr(value, column.name).tolist() for column in fields(value)}
+            content[part.name] = {column.name: getattr(value, column.name).tolist() for column in fields(value)}
         else:
-            content[field.name] = value.tolist() if isinstance(value, np.ndarray) else value
+            content[part.name] = value.tolist() if isinstance(value, np.ndarray) else value
     content["actions"]["kind"] = [Kind(kind).name for kind in content["actions"]["kind"]]
     return content
 
@@ -200,6 +204,7 @@ class _File(Document):
     origin: Literal["simulated", "measured"]
     plan_fingerprint: str
     plan: dict[str, Any]
+    devices: dict[str, list[str]] = Field(default_factory=dict)
     pooled: list[Count]
     steps: list[_Step] = Field(min_length=1)
 

@@ -1,7 +1,7 @@
 """What one process saw of its steps, as a file: `RUN/spans/<dc>-<rank>.jsonl`. JSON lines, a head and then the steps.
 
     {"geotrain_spans": 1, "plan_fingerprint": "0f3a...", "plan": {...}, "pooled": [1, 2],
-     "dc": "east", "rank": 0, "stage": 0, "pipeline": 0, "part": 0, "clock_offset_s": -0.00012}
+     "dc": "east", "rank": 0, "stage": 0, "pipeline": 0, "part": 0, "clock_offset_s": -0.00012, "device": "cpu"}
     {"step": 7, "begin_s": ..., "reduce_start_s": ..., "update_start_s": ..., "update_end_s": ...,
      "actions": {"kind": ["F", ...], "stage": [0, ...], "microbatch": [0, ...], "start_s": [...], "end_s": [...]},
      "sends": {"backward": [false, ...], "stage": [...], "microbatch": [...], "handed_s": [...]},
@@ -42,6 +42,8 @@ class Head(Document):
     pipeline: Count
     part: Count
     clock_offset_s: Clock
+    device: str | None = None
+    """What computed: the GPU's name, `cpu` or `emulated`; older files do not say."""
 
 
 class Actions(Table):

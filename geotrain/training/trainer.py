@@ -26,7 +26,7 @@ from geotrain.training.lock import Lock
 from geotrain.training.options import Options
 from geotrain.training.post import Mailbox, Routes
 from geotrain.training.preflight import check_plan
-from geotrain.training.process import Place
+from geotrain.training.process import Place, device_name
 from geotrain.training.recorder import Recorder
 from geotrain.training.recording import fingerprint
 from geotrain.training.saving import NoSaving, Saving
@@ -124,6 +124,7 @@ class _Run:
             pooled=self.script.pooled,
             clock_offset_s=offset_s,
             steps=options.recorded,
+            device="emulated" if options.compute == "emulated" else device_name(device),
         )
         self.offset_s = offset_s
         self.mailbox = Mailbox(self.recorder.arrived, foresees=foresees)

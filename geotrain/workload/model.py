@@ -4,7 +4,29 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from geotrain.files import Document, Whole
+from geotrain.files import Document, Number, Whole
+
+
+class RopeScaling(Document):
+    """Rotary positions stretched as in Llama 3.1: slow rotations are slowed by a factor, fast ones stay."""
+
+    rope_type: Literal["llama3"]
+    factor: Number = Field(ge=1)
+    low_freq_factor: Number = Field(gt=0)
+    """Rotations with fewer turns than this in the original context are slowed in full."""
+    high_freq_factor: Number = Field(gt=0)
+    """Rotations with more turns than this in the original context stay; in between it is gradual."""
+    original_max_position_embeddings: Whole = Field(ge=1)
+    """The original context, in tokens."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.high_freq_factor <= self.low_freq_factor:
+            raise ValueError(
+                f"high_freq_factor is {self.high_freq_factor:g} and must be above low_freq_factor, "
+                f"{self.low_freq_factor:g}"
+            )
+        return self
 
 
 class Model(Document):
@@ -30,6 +52,12 @@ class Model(Document):
     """Head and embedding share one matrix (it still lives on both end stages of a pipeline)."""
     sequence: Whole | None = Field(None, ge=1)
     """Sequence length that a job takes when it names none."""
+    family: Literal["llama", "qwen2", "qwen3"] = "llama"
+    """What is trained: qwen2 adds biases to query, key and value, qwen3 a norm to each query and key head."""
+    rope_theta: Number = Field(10_000.0, gt=0)
+    """Base of the rotary positions; as the two below, of no effect on cost."""
+    rope_scaling: RopeScaling | None = None
+    norm_eps: Number = Field(1e-5, gt=0)
 
     @model_validator(mode="before")
     @classmethod

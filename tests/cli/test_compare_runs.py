@@ -62,6 +62,41 @@ def test_a_plan_that_was_changed_since_is_compared_and_named(geotrain, example: 
     assert geotrain("compare-runs", "plan.yaml", "run", "--json").json["plans_differ_in"] == ["schedule"]
 
 
+WARNING = (
+    "The plan has a100-80gb in east, south, west, and the run computed on cpu: `geotrain profile PLAN --write` there "
+    "puts measured times into the job."
+)
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_a_run_on_another_device_than_the_plans_is_compared_with_a_warning(geotrain, gathered: bool):
+    from geotrain.training.measured import gather
+
+    record(simulated(Plan.load(Path("plan.yaml"))), Path("run"), device="cpu")
+    if gathered:
+        gather(Path("run")).save(Path("run/timeline.json"))
+    answer = geotrain("compare-runs", "plan.yaml", "run", "--json").json
+    assert answer["other_devices"] == [
+        {"dc": dc, "planned": "a100-80gb", "ran": "cpu"} for dc in ("east", "south", "west")
+    ]
+    assert answer["warnings"] == [WARNING]
+    assert " ".join(geotrain("compare-runs", "plan.yaml", "run").out.split()).endswith(WARNING)
+
+
+@pytest.mark.parametrize("device", ["NVIDIA A100-SXM4-80GB", "emulated", None])
+def test_the_plans_own_gpu_or_none_at_all_is_no_other_device(geotrain, device: str | None):
+    record(simulated(Plan.load(Path("plan.yaml"))), Path("run"), device=device)
+    assert geotrain("compare-runs", "plan.yaml", "run", "--json").json["warnings"] == []
+
+
+def test_measured_times_make_up_for_another_device(geotrain):
+    with Path("job.yaml").open("a") as job:
+        job.write("profile: {stage: {forward_s: 0.1, backward_s: 0.2}}\n")
+    record(simulated(Plan.load(Path("plan.yaml"))), Path("run"), device="cpu")
+    answer = geotrain("compare-runs", "plan.yaml", "run", "--json").json
+    assert (answer["other_devices"], answer["warnings"]) == ([], [])
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

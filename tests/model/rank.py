@@ -19,6 +19,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import parallelize_module
 
 from geotrain.model import Config, Later, Part, deferred_weights, tensor_parallel_plan
+from geotrain.training.gradients import complete, squared_norm
 from tests.model.tiny import config, filled, gradients, tokens
 
 CASES: dict[str, tuple[Config, dict[str, Any]]] = {
@@ -27,6 +28,9 @@ CASES: dict[str, tuple[Config, dict[str, Any]]] = {
     "head only": (config(), {"first": 3, "embeds": False}),
     "tied, whole": (config(tie_word_embeddings=True), {}),
     "tied, first": (config(tie_word_embeddings=True), {"last": 1, "heads": False}),
+    "qwen2, biases": (config(model_type="qwen2"), {}),
+    "llama, biases": (config(attention_bias=True), {}),
+    "qwen3, norms of heads": (config(model_type="qwen3"), {"first": 1, "embeds": False}),
     "tied, last": (config(tie_word_embeddings=True), {"first": 2, "embeds": False}),
 }
 
@@ -53,6 +57,10 @@ def difference(config: Config, cut: dict[str, Any], mesh: Any, *, deferred: bool
     x = tokens(config, 2, 2, 7) if part.embeds else torch.randn(2, 2, 7, 16, generator=torch.manual_seed(3))
     expected, found = passes(whole, x, deferred=False), passes(part, x, deferred=deferred)
     assert expected.keys() == found.keys()
+    complete(list(part.parameters()))
+    norm = torch.tensor(squared_norm(list(part.parameters()), part=dist.get_rank()))
+    dist.all_reduce(norm)
+    expected["norm"], found["norm"] = torch.tensor(squared_norm(list(whole.parameters()), part=0)), norm
     full = {name: tensor.full_tensor() if isinstance(tensor, DTensor) else tensor for name, tensor in found.items()}
     return max(float((full[name] - expected[name]).abs().max() / expected[name].abs().max()) for name in expected)
 

@@ -10,6 +10,7 @@ from geotrain.errors import InputError, RunError
 from geotrain.model import Cache, Part
 from geotrain.serving.contract import Piece, Sampling
 from geotrain.serving.shard import Chunk, Shard
+from tests.model.families import FAMILIES, continuation, published
 from tests.model.tiny import config
 from tests.serving.prefilling import SHAPE, decode, decoder, ids_of, prefill, prompt, shards, write
 
@@ -63,6 +64,17 @@ def test_greedy_tokens_are_those_of_transformers(
     assert {int(request): ids_of(pieces) for request, pieces in answers.items()} == expected
     assert len({tuple(tokens) for tokens in expected.values()}) == len(LENGTHS)
     assert [shard.tokens_held for shard in chain] == [0] * degree
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_published_families_are_served_in_chunks_over_two_slots(tmp_path: Path, name: str):
+    theirs = published(tmp_path, name)
+    sampling = Sampling(max_tokens=NEW, temperature=0.0)
+    prompts = {str(length): [token % 211 for token in prompt(length)] for length in (5, 90, 300)}
+    running = decoder(Shard.load(tmp_path).part)
+    answers = decode(running, prefill(shards(tmp_path, 2), prompts, sampling, running, chunk=37))
+    for request, ids in prompts.items():
+        assert ids_of(answers[request]) == continuation(theirs, ids, NEW)
 
 
 def test_tied_embeddings_are_on_both_ends(tmp_path: Path):

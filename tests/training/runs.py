@@ -18,7 +18,14 @@ def simulated(plan: Plan) -> Recording:
     return Recording.of(*rehearse(*run(plan)))
 
 
-def record(recording: Recording, directory: Path, *, stretch: Sequence[float] = (1.0,), seed: int = 0) -> None:
+def record(
+    recording: Recording,
+    directory: Path,
+    *,
+    stretch: Sequence[float] = (1.0,),
+    seed: int = 0,
+    device: str | None = None,
+) -> None:
     """The simulated step again and again, each so much slower; every process writes its spans."""
     (_, timeline), random = recording.steps[0], np.random.default_rng(seed)
     for seat in Seating(recording.plan).seats:
@@ -30,6 +37,7 @@ def record(recording: Recording, directory: Path, *, stretch: Sequence[float] = 
             pooled=recording.pooled,
             clock_offset_s=offset_s,
             steps=range(len(stretch)),
+            device=device,
         )
         begin_s = 5000.0
         for step, factor in enumerate(stretch):

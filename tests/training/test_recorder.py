@@ -17,7 +17,7 @@ SEAT = Seating(PLAN).seats[1]
 
 
 def recorder(run: Path, steps: range = range(100)) -> Recorder:
-    return Recorder(run, SEAT, plan=PLAN, pooled=[0], clock_offset_s=0.25, steps=steps)
+    return Recorder(run, SEAT, plan=PLAN, pooled=[0], clock_offset_s=0.25, steps=steps, device="cpu")
 
 
 def play(recorder: Recorder, step: int) -> None:
@@ -46,6 +46,7 @@ def test_a_file_is_a_head_and_a_line_per_step(tmp_path: Path):
         "pipeline": 1,
         "part": 0,
         "clock_offset_s": 0.25,
+        "device": "cpu",
     }
     assert step == {
         "step": 3,

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoConfig
 
+from geotrain.model import Config
 from geotrain.plan import Plan, ScheduleName
 from geotrain.training.optimizer import Recipe
 from geotrain.training.options import Options
+from geotrain.workload import MODELS, RopeScaling
 from tests.training.data import VOCAB, dataset
 from tests.training.plans import MODEL, plan
 from tests.training.reference import train_plainly
@@ -57,12 +60,19 @@ def plainly(data: Path) -> Callable[[Plan], Learned]:
 
 
 def made(
-    stages: int, pipelines: int, schedule: ScheduleName, *, tied: bool = False, microbatch: int = 1, **choices: Any
+    stages: int,
+    pipelines: int,
+    schedule: ScheduleName,
+    *,
+    tied: bool = False,
+    microbatch: int = 1,
+    model: dict[str, Any] | None = None,
+    **choices: Any,
 ) -> Plan:
     """The same model and global batch, however it is cut; with four stages one boundary is inside a data center."""
     chunks = 2 if schedule == "interleaved" else 1
     layers = chunks * stages if chunks * stages > 4 else 4
-    job: dict[str, Any] = {"model": MODEL | {"layers": layers, "vocab": VOCAB, "tied_embeddings": tied}}
+    job: dict[str, Any] = {"model": MODEL | {"layers": layers, "vocab": VOCAB, "tied_embeddings": tied} | (model or {})}
     job |= {
         "microbatch": microbatch,
         "microbatches": None,
@@ -132,10 +142,29 @@ def test_pooled_and_unpooled_are_bit_identical(workers: Team, data: Path, tmp_pa
         assert torch.equal(tensor, ways[1][1][name]), name
 
 
-def test_tensor_parallel_slots_learn_the_same(workers: Team, data: Path, tmp_path: Path):
-    decided = made(2, 1, "1f1b", microbatch=3, tensor_parallel=2, gpus_per_node=4)
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_tensor_parallel_slots_learn_the_same(workers: Team, data: Path, tmp_path: Path, family: str):
+    decided = made(2, 1, "1f1b", microbatch=3, tensor_parallel=2, gpus_per_node=4, model={"family": family})
     plain = train_plainly(decided, data, steps=STEPS, recipe=RECIPE, seed=0)
     same(trained(workers, decided, data, tmp_path / "run"), plain)
+
+
+def test_biases_and_stretched_positions_are_learned_and_saved(workers: Team, data: Path, tmp_path: Path):
+    catalog = MODELS["qwen2.5-0.5b"]
+    scaling = {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4}
+    scaling["original_max_position_embeddings"] = 16
+    model = {"family": catalog.family, "rope_theta": catalog.rope_theta, "rope_scaling": scaling, "norm_eps": 1e-4}
+    decided = made(2, 2, "zero-bubble", tied=True, model=model)
+    plain = train_plainly(decided, data, steps=STEPS, recipe=RECIPE, seed=0)
+    same(trained(workers, decided, data, tmp_path / "run"), plain)
+    assert any(name.endswith("q_proj.bias") and tensor.any() for name, tensor in plain[1].items())
+    saved = Config.load(tmp_path / "run" / "model" / "config.json")
+    assert saved == Config.of(decided.job.model, sequence=decided.job.sequence)
+    assert (saved.model_type, saved.rope_theta, saved.rms_norm_eps) == ("qwen2", 1e6, 1e-4)
+    assert saved.rope_scaling == RopeScaling(**scaling)
+    theirs = AutoConfig.from_pretrained(tmp_path / "run" / "model")
+    assert theirs.rope_parameters == {**scaling, "rope_theta": 1e6}
+    assert theirs.tie_word_embeddings
 
 
 def test_a_run_goes_on_with_another_layout(workers: Team, data: Path, tmp_path: Path):

@@ -15,6 +15,9 @@ from geotrain.workload.catalog import find_model
         pytest.param("llama-2-70b", 68.98e9, id="llama-2-70b"),
         pytest.param("llama-3.1-8b", 8.03e9, id="llama-3.1-8b"),
         pytest.param("llama-3.1-405b", 405.9e9, id="llama-3.1-405b"),
+        pytest.param("llama-3.2-1b", 1.236e9, id="llama-3.2-1b"),
+        pytest.param("llama-3.2-3b", 3.213e9, id="llama-3.2-3b"),
+        pytest.param("qwen2.5-0.5b", 0.494e9, id="qwen2.5-0.5b"),
         pytest.param("qwen2.5-7b", 7.62e9, id="qwen2.5-7b"),
     ],
 )

@@ -1,6 +1,7 @@
 """Predicted against measured: the steps of a simulation and of a run, per kind of action and per link."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +43,15 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherDevice:
+    """A data center that computed on something else than the plan says."""
+
+    dc: str
+    planned: str
+    ran: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunComparison:
     """A simulation and a run of the same layout."""
 
@@ -69,6 +79,40 @@ class RunComparison:
         names = [name for name in {**ours, **theirs} if name != "made_by"]
         return [name for name in names if ours.get(name) != theirs.get(name)]
 
+    @property
+    def other_devices(self) -> list[OtherDevice]:
+        """Data centers that computed on something else than the simulated plan's GPU, of which no profile is known."""
+        plan = self.simulated.plan
+        times = [plan.job.profile.of_stage(slot) for slot in range(len(plan.stages))]
+        known = {
+            stage.dc: time.forward_s is not None and time.backward_s is not None
+            for stage, time in zip(plan.stages, times, strict=True)
+        }
+        found = []
+        for dc, ran in self.measured.devices.items():
+            gpu = plan.cluster.datacenter(dc).gpu.name
+            other = [device for device in ran if device != "emulated" and not _is_called(device, gpu)]
+            if other and not known.get(dc, all(known.values())):
+                found.append(OtherDevice(dc=dc, planned=gpu, ran=" and ".join(other)))
+        return found
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes the comparison one of different things, a sentence each."""
+        said = []
+        if others := self.other_devices:
+            planned, ran = (
+                [*dict.fromkeys(names)] for names in zip(*((d.planned, d.ran) for d in others), strict=True)
+            )
+            said.append(
+                f"The plan has {' and '.join(planned)} in {', '.join(other.dc for other in others)}, and the run "
+                f"computed on {' and '.join(ran)}: `geotrain profile PLAN --write` there puts "
+                "measured times into the job."
+            )
+        if self.differing:
+            said.append(f"The plan that was simulated and the one that ran differ in: {', '.join(self.differing)}.")
+        return said
+
     @cached_property
     def rows(self) -> list[Row]:
         """Actions, then links."""
@@ -86,6 +130,11 @@ class RunComparison:
     def size_bytes(self, row: Row) -> float:
         """What a link carries in a step."""
         return row.count * transfer_bytes(self.measured.plan.job)
+
+
+def _is_called(device: str, gpu: str) -> bool:
+    """Whether a GPU's name as the driver has it, NVIDIA A100-SXM4-80GB, means one of the catalog's, a100-80gb."""
+    return gpu.lower().split("-")[0] in re.split(r"[\s_-]+", device.lower())
 
 
 def _shape(plan: Plan) -> dict[str, Any]:
@@ -114,6 +163,8 @@ def run_comparison_json(comparison: RunComparison) -> dict[str, Any]:
         "bubble_fraction": {"simulated": 1 - simulated.gpu_utilization, "measured": 1 - measured.gpu_utilization},
         "rows": [_row_json(comparison, row) for row in comparison.rows],
         "plans_differ_in": comparison.differing,
+        "other_devices": [asdict(other) for other in comparison.other_devices],
+        "warnings": comparison.warnings,
     }
 
 
@@ -147,9 +198,7 @@ def run_comparison_table(comparison: RunComparison) -> RenderableType:
     ]
     if links:
         parts.append(Padding(_links(comparison, links), (1, 0, 0, 0)))
-    if comparison.differing:
-        said = f"The plan that was simulated and the one that ran differ in: {', '.join(comparison.differing)}."
-        parts.append(Padding(Text(said, style="yellow"), (1, 0, 0, 0)))
+    parts += [Padding(Text(said, style="yellow"), (1, 0, 0, 0)) for said in comparison.warnings]
     return Group(*parts)
 
 
