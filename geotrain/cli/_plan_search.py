@@ -65,6 +65,8 @@ class Found:
     """What the searches came to."""
 
     answer: Answer
+    runnable: Scored | None = None
+    """The best plan that can be trained, where the answer's cannot."""
     fallbacks: list[Fallback] | None = None
     without: dict[str, Scored] = field(default_factory=dict)
     """The best plans without one data center, where that was looked for."""
@@ -100,6 +102,7 @@ def search(
     from geotrain.planner.growth import one_more_node
     from geotrain.planner.pareto import with_frontier
     from geotrain.planner.survive import fallbacks, without_the_smallest
+    from geotrain.planner.trainable import best_runnable
     from geotrain.workload import Job
 
     cluster, job = Cluster.load(cluster_file), Job.load(job_file)
@@ -116,6 +119,8 @@ def search(
     if found.answer.ending == "interrupted":
         return found
     with going_on():
+        line.begin("planning what can be trained")
+        found = replace(found, runnable=best_runnable(cluster, job, found.answer, find))
         if survive:
             line.begin("planning for losses")
             lost = fallbacks(cluster, job, found.answer, find)

@@ -99,7 +99,10 @@ def command(
         from geotrain.reports.planning import answer_json
 
         asked = explanation if explain else None
-        print_json(answer_json(found.answer, origin=origin, explanation=asked, fallbacks=found.fallbacks))
+        answer = answer_json(
+            found.answer, origin=origin, explanation=asked, fallbacks=found.fallbacks, runnable=found.runnable
+        )
+        print_json(answer)
         return
     print_answer(found, explanation if explain else None, pareto=pareto)
     for file in written or ["nothing written; -o plan.yaml keeps the plan"]:
@@ -113,7 +116,7 @@ def print_answer(found: Found, explanation: Explanation | None, *, pareto: bool)
     from geotrain.reports.planning import answer_table, explanation_table, fallback_table, frontier_table
 
     console = Console(highlight=False)
-    console.print(answer_table(found.answer, found.worth()))
+    console.print(answer_table(found.answer, found.worth(), found.runnable))
     if explanation is not None:
         console.print("", explanation_table(explanation), sep="\n")
     if pareto:

@@ -186,3 +186,19 @@ def test_files_in_the_wrong_order_are_one_sentence(geotrain):
 
     assert (answer.exit_code, answer.err.count("\n")) == (2, 1)
     assert answer.err.startswith("error: job.yaml: ")
+
+
+def test_a_plan_that_cannot_be_trained_is_marked_and_the_best_that_can_stands_beside_it(geotrain, example: Path):
+    (example / "job.yaml").write_text("{model: {name: llama-2-7b, layers: 4}, sequence: 2048, microbatches: 512}")
+    answer = geotrain("plan", "cluster.yaml", "job.yaml", "--json").json
+    assert answer["plan"]["replicas"] and not answer["runnable"]
+    assert answer["not_runnable_because"][0].startswith("the plan has replicas")
+    assert answer["best_runnable"]["runnable"]
+    assert answer["best_runnable"]["tokens_per_s"] < answer["tokens_per_s"]
+
+    text = " ".join(geotrain("plan", "cluster.yaml", "job.yaml", "-o", "found.yaml").out.split())
+    assert "Not runnable by `geotrain train`: the plan has replicas" in text and "The best that is: " in text
+    assert geotrain("launch", "found.yaml", "--on", "local", "--out", "run", "--dry-run").exit_code == 2
+
+    geotrain("plan", "cluster.yaml", "job.yaml", "--across", "pipeline", "-o", "found.yaml")
+    assert geotrain("launch", "found.yaml", "--on", "local", "--out", "run", "--dry-run").exit_code == 0
