@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from geotrain.cluster import GPUS, Cluster, Datacenter
+from geotrain.plan import memory_words
 from geotrain.planner.fit import Tightest, tightest
 from geotrain.units import format_bytes
 from geotrain.workload import Job
@@ -40,8 +41,8 @@ def _describe(stage: Tightest) -> str:
         which = f"one of {_stages(stage.num_stages)}"
     return (
         f"{which}, {stage.layers} layer{'s' * (stage.layers != 1)} on {gpu.name} in {stage.dc.name!r} with "
-        f"tensor_parallel {stage.tensor_parallel}, needs {format_bytes(stage.needs_bytes)} of "
-        f"{format_bytes(gpu.memory_bytes)} per GPU (weights, gradients and optimizer "
+        f"tensor_parallel {stage.tensor_parallel}, needs {format_bytes(stage.needs_bytes)} per GPU and "
+        f"there are {memory_words(gpu, stage.dc.usable_bytes)} (weights, gradients and optimizer "
         f"{format_bytes(memory.static_bytes)}, one microbatch in flight {format_bytes(memory.activation_bytes)}, "
         f"workspace {format_bytes(memory.workspace_bytes)})"
     )
@@ -78,7 +79,7 @@ def _wider_nodes(dcs: Sequence[Datacenter], job: Job) -> Iterator[str]:
 
 def _more_nodes(dcs: Sequence[Datacenter], job: Job) -> Iterator[str]:
     """More of the GPUs with the most memory; stages are no more than layers, so more nodes than that do not help."""
-    largest = max(dcs, key=lambda dc: dc.gpu.memory_bytes)
+    largest = max(dcs, key=lambda dc: dc.usable_bytes)
 
     def enough(more: int) -> bool:
         having = [_with(dc, nodes=dc.nodes + more) if dc is largest else dc for dc in dcs]

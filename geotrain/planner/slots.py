@@ -34,8 +34,8 @@ class Slots:
 
     @cached_property
     def _kinds(self) -> list[int]:
-        """Per data center: the first one with the same GPU."""
-        gpus = [dc.gpu for dc in self.cluster.datacenters]
+        """Per data center: the first one with the same GPU and as much of its memory to use."""
+        gpus = [(dc.gpu, dc.usable_bytes) for dc in self.cluster.datacenters]
         return [gpus.index(gpu) for gpu in gpus]
 
     def num_microbatches(self, num_pipelines: int) -> int:
@@ -76,7 +76,7 @@ class Slots:
         one, two = (self.cost(dc, layers, is_first=is_first, is_last=is_last) for layers in (1, 2))
         seconds = [c.forward_s + c.backward_s + (0.0 if is_last else self.recompute_s(c)) for c in (one, two)]
         sizes = [m.static_bytes + m.workspace_bytes + held * m.activation_bytes for m in (c.memory for c in (one, two))]
-        memory = self.cluster.datacenters[dc].gpu.memory_bytes
+        memory = self.cluster.datacenters[dc].usable_bytes
         layer_s, layer_bytes = seconds[1] - seconds[0], sizes[1] - sizes[0]
         if layer_bytes > 0:
             most = 1 + math.floor((memory - sizes[0]) / layer_bytes)

@@ -156,8 +156,11 @@ def test_a_job_that_fits_nowhere_says_how_near_it_came_and_what_would_help(geotr
     answer = geotrain("plan", "cluster.yaml", "job.yaml")
 
     assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
-    assert "on a100-80gb in 'east' with tensor_parallel 1, needs 105.3 GiB of 80 GiB per GPU" in answer.err
-    assert "what would make it fit: 4 more nodes of a100-80gb in 'east'" in answer.err
+    assert (
+        "on a100-80gb in 'east' with tensor_parallel 1, needs 105.3 GiB per GPU and there are 80 GiB, of which"
+        in answer.err
+    )
+    assert "what would make it fit: 8 more nodes of a100-80gb in 'east'" in answer.err
 
 
 @pytest.mark.parametrize(
