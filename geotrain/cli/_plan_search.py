@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from geotrain.planner.explain import Explanation, Worth
     from geotrain.planner.sensitivity import Change
     from geotrain.planner.survive import Fallback
+    from geotrain.workload import Model
 
 
 def make_ask(
@@ -30,6 +31,7 @@ def make_ask(
     schedule: str,
     budget: str | None,
     evaluations: int | None,
+    leave_room_for: str | None,
 ) -> Ask:
     """The options as a question; InputError where they do not go together."""
     import math
@@ -47,17 +49,31 @@ def make_ask(
     chosen = next((name for name in get_args(ScheduleName) if name == schedule), None)
     if chosen is None:
         raise InputError(f"--schedule is {schedule!r}: {hint(schedule, get_args(ScheduleName))}")
+    model = None if leave_room_for is None else _find_model(leave_room_for)
+    if model is not None and across == "data":
+        raise InputError("--leave-room-for goes with --across pipeline: prefill is not yet played beside replicas")
     return Ask(
         goal=goal or ("cost" if deadline is not None and max_cost is None else "time"),
         tokens=quantity("--tokens", tokens, COUNT) if tokens else 0.0,
         deadline_s=quantity("--deadline", deadline, TIME) if deadline else math.inf,
         max_cost=quantity("--max-cost", max_cost, COUNT) if max_cost else math.inf,
-        across=across,
+        across=across if model is None else "pipeline",
+        leave_room_for=model,
         stages=stages,
         schedule=chosen,
         seconds=quantity("--budget", budget, TIME) if budget else math.inf,
         evaluations=evaluations or Ask().evaluations,
     )
+
+
+def _find_model(name: str) -> Model:
+    from geotrain.errors import InputError
+    from geotrain.workload.catalog import find_model
+
+    try:
+        return find_model(name)
+    except ValueError as error:
+        raise InputError(f"--leave-room-for is {name!r} and {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)

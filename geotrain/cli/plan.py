@@ -55,6 +55,10 @@ def command(
     evaluations: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Most plans to simulate; the same N gives the same plan.")
     ] = None,
+    leave_room_for: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Keep memory free for prefill of this model of `geotrain catalog`."),
+    ] = None,
     survive: Annotated[
         Literal["dc"] | None,
         typer.Option(metavar="dc", help="Also plan for the loss of each data center: PLAN.without-DC.yaml."),
@@ -85,11 +89,13 @@ def command(
 
         geotrain plan cluster.yaml job.yaml -o plan.yaml --survive dc
 
+        geotrain plan cluster.yaml job.yaml -o plan.yaml --leave-room-for llama-3.1-8b
+
         geotrain plan cluster.yaml job.yaml --budget 30s --json
     """
     files = Files(cluster=cluster, job=job, out=out, chart=chart, report=report)
     files.check()
-    ask = make_ask(goal, tokens, deadline, max_cost, across, stages, schedule, budget, evaluations)
+    ask = make_ask(goal, tokens, deadline, max_cost, across, stages, schedule, budget, evaluations, leave_room_for)
     with shown(wanted=not json) as line:
         found = search(cluster, job, ask, line, survive=survive is not None, pareto=pareto, thorough=explain)
         explanation = found.explain() if explain or report is not None else None

@@ -6,8 +6,9 @@ from geotrain.cluster import GPUS, Cluster, Datacenter
 from geotrain.plan import memory_words
 from geotrain.planner.fit import Tightest, tightest
 from geotrain.units import format_bytes
-from geotrain.workload import Job
+from geotrain.workload import Job, Model
 
+_FITS = "memory is not the reason"
 _MOST_CHANGES = 3
 _WIDTHS = (2, 4, 8)
 
@@ -23,10 +24,20 @@ def closest(cluster: Cluster, job: Job) -> str:
     stage = tightest(usable, job)
     if stage.fill <= 1:
         layout = f"{_stages(stage.num_stages)} with tensor_parallel {stage.tensor_parallel}"
-        return f"memory is not the reason: {layout} would fit"
+        return f"{_FITS}: {layout} would fit"
     changes = list(_changes(usable, job, stage))[:_MOST_CHANGES]
     would = f"what would make it fit: {', or '.join(changes)}" if changes else "no single change would make it fit"
     return f"closest: {_describe(stage)}; {would}"
+
+
+def no_room(cluster: Cluster, job: Job, model: Model, tensor_parallel: int, room_bytes: float) -> str:
+    """One sentence about a job that leaves no room for prefill of a model, even on the widest slots."""
+    alone = closest(cluster, job)
+    fits = "the job alone would fit" if alone.startswith(_FITS) else f"nor does the job alone fit: {alone}"
+    return (
+        f"no plan leaves room for {model.name}, which takes {format_bytes(room_bytes)} of each GPU with "
+        f"tensor_parallel {tensor_parallel}; {fits}"
+    )
 
 
 def _stages(number: int) -> str:

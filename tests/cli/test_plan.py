@@ -205,3 +205,53 @@ def test_a_plan_that_cannot_be_trained_is_marked_and_the_best_that_can_stands_be
 
     geotrain("plan", "cluster.yaml", "job.yaml", "--across", "pipeline", "-o", "found.yaml")
     assert geotrain("launch", "found.yaml", "--on", "local", "--out", "run", "--dry-run").exit_code == 0
+
+
+TIGHT = "{model: {name: llama-2-13b, layers: 20}, sequence: 4096, microbatches: 16, recompute: none}"
+"""Memory limits how many microbatches are in flight."""
+
+
+def test_a_plan_leaves_room_for_a_model_so_that_prefill_works_beside_it(geotrain, example: Path):
+    (example / "job.yaml").write_text(TIGHT)
+    find = ["plan", "cluster.yaml", "job.yaml", "-o", "found.yaml", "--evaluations", 20]
+    play = ["prefill", "simulate", "found.yaml", "azure-conversation", "--rate", "5/s", "--duration", "5 s"]
+    play += ["--only-ours", "--model", "llama-3.1-8b", "--json"]
+    geotrain(*find)
+    refused = geotrain(*play)
+    assert refused.exit_code == 2 and "llama-3.1-8b needs 14.96 GiB for its weights and does not fit" in refused.err
+
+    said = geotrain(*find, "--leave-room-for", "llama-3.1-8b").out
+    assert "prefill room     16.21 GiB of each GPU" in said
+    plan = yaml.safe_load((example / "found.yaml").read_text())
+    assert plan["prefill_room"] > 8.03e9 * 2
+    for memory in geotrain("simulate", "found.yaml", "--json").json["memory"]:
+        assert memory["total_bytes"] <= memory["limit_bytes"] * (1 + 1e-9)
+        assert memory["limit_bytes"] == pytest.approx(0.94 * 80 * 2**30 - plan["prefill_room"])
+    assert geotrain(*play).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param(
+            ["--leave-room-for", "llama-3.1-70b"],
+            "job.yaml on cluster.yaml: no plan leaves room for llama-3.1-70b, which takes 134.4 GiB of each GPU with "
+            "tensor_parallel 1; the job alone would fit",
+            id="too-large",
+        ),
+        pytest.param(
+            ["--leave-room-for", "llama-3.1-9b"],
+            "--leave-room-for is 'llama-3.1-9b' and is not in the model catalog: did you mean 'llama-3.1-8b'?",
+            id="unknown",
+        ),
+        pytest.param(
+            ["--leave-room-for", "llama-3.1-8b", "--across", "data"],
+            "--leave-room-for goes with --across pipeline: prefill is not yet played beside replicas",
+            id="replicas",
+        ),
+    ],
+)
+def test_room_that_cannot_be_left_is_a_sentence(geotrain, example: Path, options: list[str], sentence: str):
+    (example / "job.yaml").write_text(TIGHT)
+    answer = geotrain("plan", "cluster.yaml", "job.yaml", *options)
+    assert (answer.exit_code, answer.out, answer.err) == (2, "", f"error: {sentence}\n")

@@ -14,7 +14,7 @@ from geotrain.planner.use import kind_of, num_cells, unused_datacenters, uses
 from geotrain.reports.textbars import figure_table
 from geotrain.reports.words import count, money, percent, ranges
 from geotrain.runnable import why_not_runnable
-from geotrain.units import days, format_seconds, plural
+from geotrain.units import days, format_bytes, format_seconds, plural
 
 _MOST_OTHERS = 8
 
@@ -123,7 +123,9 @@ def layout_facts(best: Scored) -> list[tuple[str, str]]:
         ("microbatches", f"{plan.num_microbatches} per pipeline, of {plural(job.microbatch, 'sample')}"),
         ("schedule", plan.schedule + held),
     ]
-    return facts + ([("WAN", _wan(best))] if best.result.links else [])
+    facts += [("WAN", _wan(best))] if best.result.links else []
+    room = plan.prefill_room_bytes
+    return facts + ([("prefill room", f"{format_bytes(room)} of each GPU")] if room else [])
 
 
 def _layers(best: Scored) -> str:
