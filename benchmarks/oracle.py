@@ -51,7 +51,9 @@ def small_plan(luck: random.Random) -> Plan:
            "memory_bandwidth": 1e12}  # fmt: skip
     content: dict[str, Any] = {
         "cluster": {
-            "datacenters": [{"name": f"dc{n}", "nodes": 16, "gpu": gpu} for n in range(place[-1] + 1)],
+            "datacenters": [
+                {"name": f"dc{n}", "nodes": 16, "gpu": gpu, "memory_reserve": 0} for n in range(place[-1] + 1)
+            ],
             "wan": {"links": links},
         },
         "job": {

@@ -7,12 +7,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
-from geotrain.cluster import Cluster, Datacenter
+from geotrain.cluster import Cluster, Datacenter, Gpu
 from geotrain.cluster.cluster import unknown_datacenter
 from geotrain.complaints import complaint
 from geotrain.errors import DoesNotFitError, InputError
 from geotrain.files import Document, Whole
-from geotrain.units import plural
+from geotrain.units import Bytes, format_bytes, plural
 from geotrain.workload import Job
 
 ScheduleName = Literal["gpipe", "1f1b", "interleaved", "varuna", "zero-bubble", "zero-bubble-2p", "atlas", "auto"]
@@ -89,6 +89,8 @@ class Plan(Document):
     """Chunks of layers per stage, for the interleaved schedule."""
     max_in_flight: Literal["auto"] | Annotated[Whole, Field(ge=1)] = "auto"
     """Microbatches a stage may hold; auto is what memory allows."""
+    prefill_room_bytes: Bytes = Field(0.0, alias="prefill_room")
+    """Memory of each GPU that training leaves to prefill; `geotrain plan --leave-room-for` chooses it."""
     wan: WanUse = WanUse.model_construct()
     made_by: MadeBy | None = None
     """Written by `geotrain plan`."""
@@ -231,6 +233,23 @@ class Plan(Document):
         """Where that stage runs."""
         return self.cluster.datacenter(self.stages[stage].dc)
 
+    def training_bytes(self, stage: int) -> float:
+        """Memory of one GPU that training may use: in all data centers that hold the stage."""
+        names = [self.stages[stage].dc, *(replica.dc for replica in self.replicas)]
+        return min(self.cluster.datacenter(name).usable_bytes for name in names) - self.prefill_room_bytes
+
+    def memory_there(self, stage: int) -> str:
+        """The GPU of that stage and its memory, in words: `the h100 in 'east' has 80 GiB, of which ...`."""
+        gpu = self.datacenter_of(stage).gpu
+        return f"the {gpu.name} in {self.stages[stage].dc!r} has {memory_words(gpu, self.training_bytes(stage))}"
+
     def crosses_wan(self, source: int, target: int) -> bool:
         """Whether the two stages are in different data centers."""
         return self.stages[source].dc != self.stages[target].dc
+
+
+def memory_words(gpu: Gpu, usable_bytes: float) -> str:
+    """`80 GiB, of which 4.8 GiB are kept free`; without the second part where all can be used."""
+    kept = gpu.memory_bytes - usable_bytes
+    memory = format_bytes(gpu.memory_bytes)
+    return f"{memory}, of which {format_bytes(kept)} are kept free" if kept > 0 else memory

@@ -110,6 +110,31 @@ def _quantity(dimension: Dimension, *, above_zero: bool) -> tuple[BeforeValidato
     return BeforeValidator(validate), WithJsonSchema(schema)
 
 
+def _size_or_share(value: object) -> float | str:
+    if not (isinstance(value, str) and value.rstrip().endswith("%")):
+        number = parse(value, SIZE)
+        if number < 0:
+            raise ValueError("must be at least 0")
+        return number
+    try:
+        percent = float(value.rstrip().removesuffix("%"))
+    except ValueError:
+        raise ValueError("must be a size such as '4 GiB' or a share such as '8%'") from None
+    if not 0 <= percent < 100:
+        raise ValueError("must be at least 0% and below 100%")
+    return f"{percent:g}%"
+
+
+_SIZE_OR_SHARE_SCHEMA = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}], "examples": ["4 GiB", "8%"]}
+SizeOrShare = Annotated[float | str, BeforeValidator(_size_or_share), WithJsonSchema(_SIZE_OR_SHARE_SCHEMA)]
+"""Bytes, or a share of something as text: "8%"."""
+
+
+def size_of(size: float | str, whole_bytes: float) -> float:
+    """The bytes that a SizeOrShare means, where the whole is so large."""
+    return size if isinstance(size, float) else float(size.removesuffix("%")) / 100 * whole_bytes
+
+
 Seconds = Annotated[float, *_quantity(TIME, above_zero=False)]
 Bytes = Annotated[float, *_quantity(SIZE, above_zero=False)]
 PositiveBytes = Annotated[float, *_quantity(SIZE, above_zero=True)]

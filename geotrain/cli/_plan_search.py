@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from geotrain.planner.explain import Explanation, Worth
     from geotrain.planner.sensitivity import Change
     from geotrain.planner.survive import Fallback
+    from geotrain.workload import Model
 
 
 def make_ask(
@@ -31,6 +32,7 @@ def make_ask(
     schedule: str,
     budget: str | None,
     evaluations: int | None,
+    leave_room_for: str | None,
 ) -> Ask:
     """The options as a question; InputError where they do not go together."""
     import math
@@ -48,12 +50,16 @@ def make_ask(
     chosen = next((name for name in get_args(ScheduleName) if name == schedule), None)
     if chosen is None:
         raise InputError(f"--schedule is {schedule!r}: {hint(schedule, get_args(ScheduleName))}")
+    model = None if leave_room_for is None else _find_model(leave_room_for)
+    if model is not None and across == "data":
+        raise InputError("--leave-room-for goes with --across pipeline: prefill is not yet played beside replicas")
     return Ask(
         goal=goal or ("cost" if deadline is not None and max_cost is None else "time"),
         tokens=quantity("--tokens", tokens, COUNT) if tokens else 0.0,
         deadline_s=quantity("--deadline", deadline, TIME) if deadline else math.inf,
         max_cost=quantity("--max-cost", max_cost, COUNT) if max_cost else math.inf,
-        across=across,
+        across=across if model is None else "pipeline",
+        leave_room_for=model,
         stages=stages,
         schedule=chosen,
         seconds=quantity("--budget", budget, TIME) if budget else math.inf,
@@ -61,11 +67,23 @@ def make_ask(
     )
 
 
+def _find_model(name: str) -> Model:
+    from geotrain.errors import InputError
+    from geotrain.workload.catalog import find_model
+
+    try:
+        return find_model(name)
+    except ValueError as error:
+        raise InputError(f"--leave-room-for is {name!r} and {error}") from None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """What the searches came to."""
 
     answer: Answer
+    runnable: Scored | None = None
+    """The best plan that can be trained, where the answer's cannot."""
     fallbacks: list[Fallback] | None = None
     without: dict[str, Scored] = field(default_factory=dict)
     """The best plans without one data center, where that was looked for."""
@@ -101,6 +119,7 @@ def search(
     from geotrain.planner.growth import one_more_node
     from geotrain.planner.pareto import with_frontier
     from geotrain.planner.survive import fallbacks, without_the_smallest
+    from geotrain.planner.trainable import best_runnable
     from geotrain.workload import Job
 
     cluster, job = Cluster.load(cluster_file), Job.load(job_file)
@@ -124,6 +143,8 @@ def search(
         interrupts.remember()
         return found
     with going_on():
+        line.begin("planning what can be trained")
+        found = replace(found, runnable=best_runnable(cluster, job, found.answer, find))
         if survive:
             line.begin("planning for losses")
             lost = fallbacks(cluster, job, found.answer, find_another)

@@ -74,6 +74,7 @@ def command(
     """
     from geotrain.errors import InputError
     from geotrain.plan import Plan
+    from geotrain.runnable import check_runnable
     from geotrain.seating import Seating
     from geotrain.training.launch import Launch
     from geotrain.training.launch.launch import check_out
@@ -92,6 +93,10 @@ def command(
         max_restarts=max_restarts,
         options=tuple(options or ()),
     )
+    try:
+        check_runnable(launch.seating.plan, emulated=launch.is_emulated)
+    except InputError as error:
+        raise InputError(f"{plan}: {error}") from None
     if on in ("slurm", "kubernetes"):
         _write(launch, on, control, image, dry_run=dry_run, json=json)
     elif dry_run:

@@ -56,6 +56,10 @@ def command(
     evaluations: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Most plans to simulate; the same N gives the same plan.")
     ] = None,
+    leave_room_for: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Keep memory free for prefill of this model of `geotrain catalog`."),
+    ] = None,
     survive: Annotated[
         Literal["dc"] | None,
         typer.Option(metavar="dc", help="Also plan for the loss of each data center: PLAN.without-DC.yaml."),
@@ -86,11 +90,13 @@ def command(
 
         geotrain plan cluster.yaml job.yaml -o plan.yaml --survive dc
 
+        geotrain plan cluster.yaml job.yaml -o plan.yaml --leave-room-for llama-3.1-8b
+
         geotrain plan cluster.yaml job.yaml --budget 30s --json
     """
     files = Files(cluster=cluster, job=job, out=out, chart=chart, report=report)
     files.check()
-    ask = make_ask(goal, tokens, deadline, max_cost, across, stages, schedule, budget, evaluations)
+    ask = make_ask(goal, tokens, deadline, max_cost, across, stages, schedule, budget, evaluations, leave_room_for)
     with interrupts.remembered(), shown(wanted=not json) as line:
         found = search(cluster, job, ask, line, survive=survive is not None, pareto=pareto, thorough=explain)
         explanation = found.explain() if explain or report is not None else None
@@ -100,7 +106,10 @@ def command(
         from geotrain.reports.planning import answer_json
 
         asked = explanation if explain else None
-        print_json(answer_json(found.answer, origin=origin, explanation=asked, fallbacks=found.fallbacks))
+        answer = answer_json(
+            found.answer, origin=origin, explanation=asked, fallbacks=found.fallbacks, runnable=found.runnable
+        )
+        print_json(answer)
         return
     print_answer(found, explanation if explain else None, pareto=pareto)
     for file in written or ["nothing written; -o plan.yaml keeps the plan"]:
@@ -114,7 +123,7 @@ def print_answer(found: Found, explanation: Explanation | None, *, pareto: bool)
     from geotrain.reports.planning import answer_table, explanation_table, fallback_table, frontier_table
 
     console = Console(highlight=False)
-    console.print(answer_table(found.answer, found.worth()))
+    console.print(answer_table(found.answer, found.worth(), found.runnable))
     if explanation is not None:
         console.print("", explanation_table(explanation), sep="\n")
     if pareto:

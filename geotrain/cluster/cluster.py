@@ -2,16 +2,20 @@
 
 import math
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from geotrain.cluster.catalog import GPUS, find_gpu
 from geotrain.cluster.gpu import Gpu
 from geotrain.errors import InputError
 from geotrain.files import Document, Number, Whole
 from geotrain.hints import hint
-from geotrain.units import PositiveBytes, PositiveRate, Seconds
+from geotrain.units import SIZE, PositiveBytes, PositiveRate, Seconds, SizeOrShare, format_bytes, parse, size_of
+
+_RESERVE_BYTES = parse("2 GiB", SIZE)
+_RESERVE_SHARE = 0.06
+_MOST_RESERVED = 1 / 8
 
 
 class Fabric(Document):
@@ -23,11 +27,31 @@ class Fabric(Document):
     """One way, between two nodes."""
 
 
+class _ChangedGpu(Gpu):
+    """A GPU of the catalog with some figures of its own; only its JSON schema is used."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        title="ChangedGpu", json_schema_extra=lambda schema: schema.update(required=["base"])
+    )
+
+    base: Literal[*GPUS]  # type: ignore[valid-type]
+    """A name of `geotrain catalog`; the other fields replace its figures."""
+
+
 def _gpu(value: object) -> object:
-    return find_gpu(value) if isinstance(value, str) else value
+    """A catalog name, a catalog name with changes, or a whole GPU."""
+    if isinstance(value, str):
+        return find_gpu(value)
+    if isinstance(value, dict) and "base" in value:
+        base, changes = value["base"], {name: figure for name, figure in value.items() if name != "base"}
+        try:
+            return {**find_gpu(str(base)).dump(), **changes}
+        except ValueError as error:
+            raise ValueError(f"base is {base!r} and {error}") from None
+    return value
 
 
-GpuType = Annotated[Gpu, BeforeValidator(_gpu, json_schema_input_type=Literal[*GPUS] | Gpu)]
+GpuType = Annotated[Gpu, BeforeValidator(_gpu, json_schema_input_type=Literal[*GPUS] | _ChangedGpu | Gpu)]
 
 
 class Datacenter(Document):
@@ -37,12 +61,37 @@ class Datacenter(Document):
     nodes: Whole = Field(ge=0)
     gpus_per_node: Whole = Field(1, ge=1)
     gpu: GpuType
-    """A name of `geotrain catalog`, or a GPU's own figures."""
+    """A name of `geotrain catalog`, `{base: h100, memory: 94 GB}` to change one, or a GPU's own figures."""
     price_per_gpu_hour: Number = Field(0.0, ge=0)
     fabric: Fabric | None = None
     """Left out: unlimited inside this data center."""
     prefill_gpus: Whole = Field(0, ge=0)
     """GPUs of the same kind, beside the nodes, that do nothing but prefill: for requests that bubbles cannot take."""
+    memory_reserve: SizeOrShare | None = None
+    """Of each GPU's memory, what no plan may use, such as 4 GiB or 8%: for the CUDA context, communication buffers and
+    fragmentation. Left out: 6%, at least 2 GiB, at most an eighth."""
+
+    @model_validator(mode="after")
+    def _something_is_left(self) -> Self:
+        if self.usable_bytes <= 0:
+            raise ValueError(
+                f"memory_reserve is {format_bytes(self.reserve_bytes)} and must be below the "
+                f"{format_bytes(self.gpu.memory_bytes)} of a {self.gpu.name}"
+            )
+        return self
+
+    @property
+    def reserve_bytes(self) -> float:
+        """Memory of one GPU that no plan may use."""
+        memory = self.gpu.memory_bytes
+        if self.memory_reserve is None:
+            return min(max(_RESERVE_BYTES, _RESERVE_SHARE * memory), _MOST_RESERVED * memory)
+        return size_of(self.memory_reserve, memory)
+
+    @property
+    def usable_bytes(self) -> float:
+        """Memory of one GPU that plans may use."""
+        return self.gpu.memory_bytes - self.reserve_bytes
 
     @property
     def num_gpus(self) -> int:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from geotrain.plan import ScheduleName
+from geotrain.prefill.fleet import whole_model_bytes
+from geotrain.prefill.settings import Settings
+from geotrain.workload import Model
 
 Goal = Literal["time", "cost"]
 Across = Literal["any", "pipeline", "data"]
@@ -27,6 +30,8 @@ class Ask:
     stages: int | None = None
     """Only this number of stages; otherwise it is searched."""
     schedule: ScheduleName = "auto"
+    leave_room_for: Model | None = None
+    """Training leaves every slot room for prefill of this model."""
     evaluations: int = 300
     """Most plans that are simulated."""
     seconds: float = math.inf
@@ -43,3 +48,9 @@ class Ask:
     def most_cost_per_token(self) -> float:
         """The budget, per token."""
         return self.max_cost / self.tokens if self.tokens else math.inf
+
+    def prefill_room_bytes(self, tensor_parallel: int) -> float:
+        """Memory that each GPU of a slot of so many leaves to prefill."""
+        if self.leave_room_for is None:
+            return 0.0
+        return whole_model_bytes(self.leave_room_for, chunk_tokens=Settings().chunk_tokens) / tensor_parallel

@@ -33,7 +33,7 @@ class Tightest:
     @property
     def fill(self) -> float:
         """Above 1, it does not fit."""
-        return self.needs_bytes / self.dc.gpu.memory_bytes
+        return self.needs_bytes / self.dc.usable_bytes
 
 
 def total_bytes(memory: Memory) -> float:
@@ -57,7 +57,7 @@ class _Spread:
         profile = job.profile.stage
         left = len(profile) if isinstance(profile, list) else job.model.layers
         self.slots: list[tuple[Datacenter, int]] = []
-        for dc in sorted(dcs, key=lambda dc: -dc.gpu.memory_bytes):
+        for dc in sorted(dcs, key=lambda dc: -dc.usable_bytes):
             number = min(left, dc.num_slots(degree))
             if number:
                 self.slots.append((dc, number))
@@ -91,7 +91,7 @@ class _Spread:
 
     def most_layers(self, dc: Datacenter, end: tuple[bool, bool], stretch: float) -> int:
         """Of one stage there."""
-        limit = dc.gpu.memory_bytes * stretch
+        limit = dc.usable_bytes * stretch
         low, high = 0, self.job.model.layers + 1
         while high - low > 1:
             middle = (low + high) // 2

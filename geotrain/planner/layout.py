@@ -52,7 +52,7 @@ class Layout:
                 layers[target] += 1
                 yield replace(self, layers=tuple(layers))
 
-    def plan(self, cluster: Cluster, job: Job, schedule: ScheduleName) -> Plan:
+    def plan(self, cluster: Cluster, job: Job, schedule: ScheduleName, prefill_room_bytes: float = 0.0) -> Plan:
         """The plan; not validated again, a layout fits by construction."""
         names = [dc.name for dc in cluster.datacenters]
         where = [names[dc] for dc, stages in self.placement for _ in range(stages)]
@@ -65,6 +65,7 @@ class Layout:
             cells=self.cells,
             replicas=[Replica.model_construct(dc=names[dc], cells=cells) for dc, cells in self.replicas],
             schedule=schedule,
+            prefill_room_bytes=prefill_room_bytes,
         )
 
 

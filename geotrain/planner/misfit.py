@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from geotrain.cluster import GPUS, Cluster, Datacenter
+from geotrain.plan import memory_words
 from geotrain.planner.fit import Tightest, tightest
 from geotrain.units import format_bytes
-from geotrain.workload import Job
+from geotrain.workload import Job, Model
 
+_FITS = "memory is not the reason"
 _MOST_CHANGES = 3
 _WIDTHS = (2, 4, 8)
 
@@ -22,10 +24,20 @@ def closest(cluster: Cluster, job: Job) -> str:
     stage = tightest(usable, job)
     if stage.fill <= 1:
         layout = f"{_stages(stage.num_stages)} with tensor_parallel {stage.tensor_parallel}"
-        return f"memory is not the reason: {layout} would fit"
+        return f"{_FITS}: {layout} would fit"
     changes = list(_changes(usable, job, stage))[:_MOST_CHANGES]
     would = f"what would make it fit: {', or '.join(changes)}" if changes else "no single change would make it fit"
     return f"closest: {_describe(stage)}; {would}"
+
+
+def no_room(cluster: Cluster, job: Job, model: Model, tensor_parallel: int, room_bytes: float) -> str:
+    """One sentence about a job that leaves no room for prefill of a model, even on the widest slots."""
+    alone = closest(cluster, job)
+    fits = "the job alone would fit" if alone.startswith(_FITS) else f"nor does the job alone fit: {alone}"
+    return (
+        f"no plan leaves room for {model.name}, which takes {format_bytes(room_bytes)} of each GPU with "
+        f"tensor_parallel {tensor_parallel}; {fits}"
+    )
 
 
 def _stages(number: int) -> str:
@@ -40,8 +52,8 @@ def _describe(stage: Tightest) -> str:
         which = f"one of {_stages(stage.num_stages)}"
     return (
         f"{which}, {stage.layers} layer{'s' * (stage.layers != 1)} on {gpu.name} in {stage.dc.name!r} with "
-        f"tensor_parallel {stage.tensor_parallel}, needs {format_bytes(stage.needs_bytes)} of "
-        f"{format_bytes(gpu.memory_bytes)} per GPU (weights, gradients and optimizer "
+        f"tensor_parallel {stage.tensor_parallel}, needs {format_bytes(stage.needs_bytes)} per GPU and "
+        f"there are {memory_words(gpu, stage.dc.usable_bytes)} (weights, gradients and optimizer "
         f"{format_bytes(memory.static_bytes)}, one microbatch in flight {format_bytes(memory.activation_bytes)}, "
         f"workspace {format_bytes(memory.workspace_bytes)})"
     )
@@ -78,7 +90,7 @@ def _wider_nodes(dcs: Sequence[Datacenter], job: Job) -> Iterator[str]:
 
 def _more_nodes(dcs: Sequence[Datacenter], job: Job) -> Iterator[str]:
     """More of the GPUs with the most memory; stages are no more than layers, so more nodes than that do not help."""
-    largest = max(dcs, key=lambda dc: dc.gpu.memory_bytes)
+    largest = max(dcs, key=lambda dc: dc.usable_bytes)
 
     def enough(more: int) -> bool:
         having = [_with(dc, nodes=dc.nodes + more) if dc is largest else dc for dc in dcs]

@@ -22,7 +22,7 @@ from geotrain.errors import DoesNotFitError, InputError
 from geotrain.planner.answer import Answer, Ending, Progress, Scored
 from geotrain.planner.ask import GOALS, Ask
 from geotrain.planner.layout import Layout
-from geotrain.planner.misfit import closest
+from geotrain.planner.misfit import closest, no_room
 from geotrain.planner.published import Estimate, published
 from geotrain.planner.slots import Slots
 from geotrain.planner.space import Group, Space, group_of
@@ -200,7 +200,7 @@ class _Search:
         return self._allowed(simulated.rates)
 
     def _candidate(self, layout: Layout) -> _Candidate:
-        return _Candidate(layout, Problem(layout.plan(self.space.cluster, self.space.job, self.ask.schedule)))
+        return _Candidate(layout, Problem(self.space.plan(layout, self.ask.schedule)))
 
     def _simulate(self, candidate: _Candidate, *, thoroughly: bool = False) -> _Simulated | None:
         """Its step; thoroughly as `geotrain simulate` would find it, otherwise auto is replaced by a few good rules."""
@@ -268,7 +268,7 @@ class _Search:
     def _published(self) -> _Simulated | None:
         """Its best layout that fits, played by its own schedule; by ours it is the first answer to beat."""
         for estimate in self._published_estimates():
-            plan = estimate.layout.plan(self.space.cluster, self.space.job, "atlas")
+            plan = self.space.plan(estimate.layout, "atlas")
             found = self._simulate(_Candidate(estimate.layout, Problem(plan)))
             if found is not None:
                 if self.space.allows(estimate.layout):
@@ -311,7 +311,10 @@ class _Search:
         if self.refused is not None:
             return str(self.refused)
         if not ask.tokens:
-            return closest(cluster, job)
+            if ask.leave_room_for is None:
+                return closest(cluster, job)
+            widest = max(self.space.tensor_parallels(), default=1)
+            return no_room(cluster, job, ask.leave_room_for, widest, ask.prefill_room_bytes(widest))
         free = replace(ask, deadline_s=math.inf, max_cost=math.inf)
         fastest, cheapest = (find_plan(cluster, job, replace(free, goal=goal)).best for goal in GOALS)
         return (

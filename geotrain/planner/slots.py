@@ -17,7 +17,8 @@ _FEW_PARTITIONS = 64
 class Slots:
     """Data centers are numbered as in the cluster file. Everything is looked up once and remembered."""
 
-    def __init__(self, cluster: Cluster, job: Job, tensor_parallel: int) -> None:
+    def __init__(self, cluster: Cluster, job: Job, tensor_parallel: int, prefill_room_bytes: float = 0.0) -> None:
+        self._prefill_room_bytes = prefill_room_bytes
         self.cluster, self.job, self.tensor_parallel = cluster, job, tensor_parallel
         self.numbers = [dc.num_slots(tensor_parallel) * dc.gpu.computes(job.precision) for dc in cluster.datacenters]
         """Per data center; none where the GPU does not know the job's precision."""
@@ -34,8 +35,8 @@ class Slots:
 
     @cached_property
     def _kinds(self) -> list[int]:
-        """Per data center: the first one with the same GPU."""
-        gpus = [dc.gpu for dc in self.cluster.datacenters]
+        """Per data center: the first one with the same GPU and as much of its memory to use."""
+        gpus = [(dc.gpu, dc.usable_bytes) for dc in self.cluster.datacenters]
         return [gpus.index(gpu) for gpu in gpus]
 
     def num_microbatches(self, num_pipelines: int) -> int:
@@ -76,7 +77,7 @@ class Slots:
         one, two = (self.cost(dc, layers, is_first=is_first, is_last=is_last) for layers in (1, 2))
         seconds = [c.forward_s + c.backward_s + (0.0 if is_last else self.recompute_s(c)) for c in (one, two)]
         sizes = [m.static_bytes + m.workspace_bytes + held * m.activation_bytes for m in (c.memory for c in (one, two))]
-        memory = self.cluster.datacenters[dc].gpu.memory_bytes
+        memory = self.cluster.datacenters[dc].usable_bytes - self._prefill_room_bytes
         layer_s, layer_bytes = seconds[1] - seconds[0], sizes[1] - sizes[0]
         if layer_bytes > 0:
             most = 1 + math.floor((memory - sizes[0]) / layer_bytes)

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import combinations, pairwise
 
 from geotrain.cluster import Cluster
+from geotrain.plan import Plan, ScheduleName
 from geotrain.planner.ask import Ask
 from geotrain.planner.layout import Layout, Placement, with_microbatch
 from geotrain.planner.placement import placements
@@ -91,11 +92,16 @@ class Space:
         """Whether data centers hold whole pipelines; staying in one data center is always allowed."""
         return (False,) if self.ask.across == "pipeline" else (False, True)
 
+    def plan(self, layout: Layout, schedule: ScheduleName) -> Plan:
+        """The layout as a plan that leaves the room that was asked for."""
+        return layout.plan(self.cluster, self.job, schedule, self.ask.prefill_room_bytes(layout.tensor_parallel))
+
     def slots(self, tensor_parallel: int, microbatch: int) -> Slots:
         """The cluster cut into slots of that size."""
         key = tensor_parallel, microbatch
         if key not in self._known_slots:
-            self._known_slots[key] = Slots(self.cluster, with_microbatch(self.job, microbatch), tensor_parallel)
+            job, room_bytes = with_microbatch(self.job, microbatch), self.ask.prefill_room_bytes(tensor_parallel)
+            self._known_slots[key] = Slots(self.cluster, job, tensor_parallel, room_bytes)
         return self._known_slots[key]
 
     @cached_property

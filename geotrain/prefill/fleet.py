@@ -211,14 +211,34 @@ def _shares(layers: int, idle_s: Sequence[float]) -> list[int]:
     return [int(share) + 1 for share in shares]
 
 
+def whole_model_bytes(model: Model, *, chunk_tokens: int) -> float:
+    """Return what all GPUs of a slot need together to be an instance of the model on their own.
+
+    Weights, workspace, and keys and values of the longest prompt, or of as many chunks as an instance must hold.
+    """
+    served = Served(shape=model, times={})
+    tokens = max(_LEAST_PROMPTS * chunk_tokens, model.sequence or 0) + 1  # one more, as rooms are rounded down
+    return _taken_bytes(served, model.layers, _num_ends(model, 0, 1), chunk_tokens) + tokens * served.kv_bytes
+
+
+def _num_ends(shape: Model, q: int, num_slots: int) -> int:
+    """Embedding matrices on that slot of an instance."""
+    return (q == 0) + (q == num_slots - 1) if not shape.tied_embeddings or num_slots > 1 else 1
+
+
+def _taken_bytes(served: Served, layers: int, ends: int, chunk_tokens: int) -> int:
+    """Weights and workspace of a slot."""
+    weights = layers * served.shape.layer_parameters + ends * served.shape.embedding_parameters
+    return weights * _ELEMENT_BYTES + served.workspace_bytes(chunk_tokens)
+
+
 def _room(group: Sequence[Slot], layers: Sequence[int], served: Served, sharing: int, chunk_tokens: int) -> list[int]:
     """Keys and values that fit on each slot of the group, beside weights and workspace; in layers of a token."""
     shape = served.shape
     rooms: list[int] = []
     for q, (slot, mine) in enumerate(zip(group, layers, strict=True)):
-        ends = (q == 0) + (q == len(group) - 1) if not shape.tied_embeddings or len(group) > 1 else 1
-        weights = mine * shape.layer_parameters + ends * shape.embedding_parameters
-        taken = weights * _ELEMENT_BYTES + served.workspace_bytes(chunk_tokens)
+        ends = _num_ends(shape, q, len(group))
+        taken = _taken_bytes(served, mine, ends, chunk_tokens)
         free = slot.free_bytes * slot.gpus / sharing
         rooms.append(int(max(0.0, free - taken) / (served.kv_bytes / shape.layers)))
     return rooms

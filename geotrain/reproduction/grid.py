@@ -68,7 +68,9 @@ def plan_of(setting: Setting, schedule: ScheduleName) -> Plan:
     }  # fmt: skip
     content = {
         "cluster": {
-            "datacenters": [{"name": f"dc{n}", "nodes": 2 * stages, "gpu": gpu} for n in range(hops + 1)],
+            "datacenters": [
+                {"name": f"dc{n}", "nodes": 2 * stages, "gpu": gpu, "memory_reserve": 0} for n in range(hops + 1)
+            ],
             "wan": {"default": {"rtt": setting["rtt_ms"] * 1e-3, "pair_cap": pair}},
         },
         "job": {

@@ -79,7 +79,7 @@ def _memory(played: Played, timeline: Timeline) -> list[StageMemory]:
                 activations_bytes=float(peak[slot]) * max(m.activation_bytes for m in mine),
                 workspace_bytes=apart,
                 in_flight=float(in_flight[slot]) / plan.interleave,
-                limit_bytes=plan.datacenter_of(slot).gpu.memory_bytes,
+                limit_bytes=plan.training_bytes(slot),
             )
         )
     return memory

@@ -134,15 +134,15 @@ class Problem:
             static = sum(memory.static_bytes for memory in memories)
             workspace = max(memory.workspace_bytes for memory in memories)
             least = max(memory.activation_bytes for memory in memories)
-            gpu = plan.datacenter_of(slot).gpu
-            if static + workspace + least > gpu.memory_bytes:
+            limit_bytes = plan.training_bytes(slot)
+            if static + workspace + least > limit_bytes:
                 raise DoesNotFitError(
-                    f"stage {slot} needs {format_bytes(static + workspace + least)} per GPU, the {gpu.name} in "
-                    f"{plan.stages[slot].dc!r} has {format_bytes(gpu.memory_bytes)}: "
+                    f"stage {slot} needs {format_bytes(static + workspace + least)} per GPU, "
+                    f"{plan.memory_there(slot)}: "
                     f"weights, gradients and optimizer {format_bytes(static)}, "
                     f"one microbatch in flight {format_bytes(least)}, workspace {format_bytes(workspace)}"
                 )
-            left.append(gpu.memory_bytes - static - workspace)
+            left.append(limit_bytes - static - workspace)
         return left
 
     @cached_property

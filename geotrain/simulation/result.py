@@ -35,6 +35,7 @@ class StageMemory:
     in_flight: float
     """Most microbatches whose forward has begun and whose backward has not ended."""
     limit_bytes: float
+    """What training may use: without the reserve, and the room left to prefill."""
 
     @property
     def total_bytes(self) -> float:

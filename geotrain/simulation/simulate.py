@@ -80,8 +80,8 @@ def check_memory(result: Result) -> None:
         if memory.total_bytes > memory.limit_bytes * (1 + 1e-9):
             raise DoesNotFitError(
                 f"schedule {plan.schedule} with {plural(memory.in_flight, 'microbatch')} in flight on stage {slot} "
-                f"needs {format_bytes(memory.total_bytes)} per GPU, the {plan.datacenter_of(slot).gpu.name} in "
-                f"{plan.stages[slot].dc!r} has {format_bytes(memory.limit_bytes)}: weights, gradients and optimizer "
-                f"{format_bytes(memory.static_bytes)}, activations {format_bytes(memory.activations_bytes)}, "
+                f"needs {format_bytes(memory.total_bytes)} per GPU, {plan.memory_there(slot)}: "
+                f"weights, gradients and optimizer {format_bytes(memory.static_bytes)}, "
+                f"activations {format_bytes(memory.activations_bytes)}, "
                 f"workspace {format_bytes(memory.workspace_bytes)}"
             )

@@ -11,7 +11,6 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from geotrain.cost import stage_costs, transfer_bytes
 from geotrain.device import Device
-from geotrain.errors import InputError
 from geotrain.model import Config, weights
 from geotrain.model.llama import Part, tensor_parallel_plan
 from geotrain.plan import Plan
@@ -157,15 +156,10 @@ class Assembly:
 
 
 def open_batches(plan: Plan, options: Options) -> Batches | None:
-    """The data, if any is needed; InputError if the plan's model cannot be trained on it, or at all."""
+    """The data, if any is needed; InputError if the plan's model cannot be trained on it."""
     if options.compute == "emulated":
         return None
     assert options.data is not None
-    Config.of(plan.job.model, sequence=plan.job.sequence)
-    if plan.job.model.kv_heads % plan.tensor_parallel:
-        raise InputError(
-            f"tensor_parallel is {plan.tensor_parallel} and must divide the model's {plan.job.model.kv_heads} kv_heads"
-        )
     return Batches(
         Dataset.open(options.data, model_vocab=plan.job.model.vocab),
         sequence=plan.job.sequence,

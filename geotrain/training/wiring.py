@@ -29,8 +29,6 @@ _PIECE = 0.48
 """Of a window: two pieces fill it, with their frames. The end of one that does not fit comes a round trip late."""
 _LEAST_PIECE_BYTES = 4096
 _PARCELS_ON_THEIR_WAY = 4
-MOST_PARCEL_BYTES = (1 << 32) - 1
-"""The place of a pool's shard in its buffer is told in 32 bits."""
 
 _Sized = TypeVar("_Sized", Settings, Pooling)
 

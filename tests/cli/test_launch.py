@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -192,3 +193,30 @@ def test_a_machine_without_namespaces_says_so(geotrain, plan_file: Path, stand_i
     assert (answer.exit_code, answer.err.count("\n")) == (1, 1)
     assert answer.err.startswith("error: the command 'ip' is missing")
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("on", PLACES)
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        pytest.param({"stages": ["east"], "replicas": [{"dc": "south", "cells": 1}]}, "has replicas", id="replicas"),
+        pytest.param({"job": {"recompute": "layerwise"}}, "recompute is 'layerwise'", id="recompute"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_everywhere(
+    geotrain, plan_file: Path, on: str, choices: dict[str, Any], said: str, dry_run: bool
+):
+    plan_file.write_text(yaml.safe_dump(plan(**choices).dump()))
+    answer = geotrain("launch", plan_file, "--on", on, "--out", "run", *PLACES[on], *["--dry-run"] * dry_run)
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert answer.err.startswith(f"error: {plan_file}: ") and said in answer.err and answer.err.count("\n") == 1
+    assert [path.name for path in plan_file.parent.iterdir()] == ["plan.yaml"]
+
+
+@pytest.mark.parametrize("words", [["--compute", "emulated"], ["--compute=emulated"]])
+def test_emulated_compute_runs_any_model(geotrain, plan_file: Path, words: list[str]):
+    plan_file.write_text(yaml.safe_dump(plan(job={"precision": "fp16"}).dump()))
+    start = ["launch", plan_file, "--on", "local", "--out", "run", "--dry-run"]
+    assert geotrain(*start).exit_code == 2
+    assert geotrain(*start, "--", *words).exit_code == 0

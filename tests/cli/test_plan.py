@@ -156,8 +156,11 @@ def test_a_job_that_fits_nowhere_says_how_near_it_came_and_what_would_help(geotr
     answer = geotrain("plan", "cluster.yaml", "job.yaml")
 
     assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
-    assert "on a100-80gb in 'east' with tensor_parallel 1, needs 105.3 GiB of 80 GiB per GPU" in answer.err
-    assert "what would make it fit: 4 more nodes of a100-80gb in 'east'" in answer.err
+    assert (
+        "on a100-80gb in 'east' with tensor_parallel 1, needs 105.3 GiB per GPU and there are 80 GiB, of which"
+        in answer.err
+    )
+    assert "what would make it fit: 8 more nodes of a100-80gb in 'east'" in answer.err
 
 
 @pytest.mark.parametrize(
@@ -186,3 +189,69 @@ def test_files_in_the_wrong_order_are_one_sentence(geotrain):
 
     assert (answer.exit_code, answer.err.count("\n")) == (2, 1)
     assert answer.err.startswith("error: job.yaml: ")
+
+
+def test_a_plan_that_cannot_be_trained_is_marked_and_the_best_that_can_stands_beside_it(geotrain, example: Path):
+    (example / "job.yaml").write_text("{model: {name: llama-2-7b, layers: 4}, sequence: 2048, microbatches: 512}")
+    answer = geotrain("plan", "cluster.yaml", "job.yaml", "--json").json
+    assert answer["plan"]["replicas"] and not answer["runnable"]
+    assert answer["not_runnable_because"][0].startswith("the plan has replicas")
+    assert answer["best_runnable"]["runnable"]
+    assert answer["best_runnable"]["tokens_per_s"] < answer["tokens_per_s"]
+
+    text = " ".join(geotrain("plan", "cluster.yaml", "job.yaml", "-o", "found.yaml").out.split())
+    assert "Not runnable by `geotrain train`: the plan has replicas" in text and "The best that is: " in text
+    assert geotrain("launch", "found.yaml", "--on", "local", "--out", "run", "--dry-run").exit_code == 2
+
+    geotrain("plan", "cluster.yaml", "job.yaml", "--across", "pipeline", "-o", "found.yaml")
+    assert geotrain("launch", "found.yaml", "--on", "local", "--out", "run", "--dry-run").exit_code == 0
+
+
+TIGHT = "{model: {name: llama-2-13b, layers: 20}, sequence: 4096, microbatches: 16, recompute: none}"
+"""Memory limits how many microbatches are in flight."""
+
+
+def test_a_plan_leaves_room_for_a_model_so_that_prefill_works_beside_it(geotrain, example: Path):
+    (example / "job.yaml").write_text(TIGHT)
+    find = ["plan", "cluster.yaml", "job.yaml", "-o", "found.yaml", "--evaluations", 20]
+    play = ["prefill", "simulate", "found.yaml", "azure-conversation", "--rate", "5/s", "--duration", "5 s"]
+    play += ["--only-ours", "--model", "llama-3.1-8b", "--json"]
+    geotrain(*find)
+    refused = geotrain(*play)
+    assert refused.exit_code == 2 and "llama-3.1-8b needs 14.96 GiB for its weights and does not fit" in refused.err
+
+    said = geotrain(*find, "--leave-room-for", "llama-3.1-8b").out
+    assert "prefill room     16.21 GiB of each GPU" in said
+    plan = yaml.safe_load((example / "found.yaml").read_text())
+    assert plan["prefill_room"] > 8.03e9 * 2
+    for memory in geotrain("simulate", "found.yaml", "--json").json["memory"]:
+        assert memory["total_bytes"] <= memory["limit_bytes"] * (1 + 1e-9)
+        assert memory["limit_bytes"] == pytest.approx(0.94 * 80 * 2**30 - plan["prefill_room"])
+    assert geotrain(*play).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        pytest.param(
+            ["--leave-room-for", "llama-3.1-70b"],
+            "job.yaml on cluster.yaml: no plan leaves room for llama-3.1-70b, which takes 134.4 GiB of each GPU with "
+            "tensor_parallel 1; the job alone would fit",
+            id="too-large",
+        ),
+        pytest.param(
+            ["--leave-room-for", "llama-3.1-9b"],
+            "--leave-room-for is 'llama-3.1-9b' and is not in the model catalog: did you mean 'llama-3.1-8b'?",
+            id="unknown",
+        ),
+        pytest.param(
+            ["--leave-room-for", "llama-3.1-8b", "--across", "data"],
+            "--leave-room-for goes with --across pipeline: prefill is not yet played beside replicas",
+            id="replicas",
+        ),
+    ],
+)
+def test_room_that_cannot_be_left_is_a_sentence(geotrain, example: Path, options: list[str], sentence: str):
+    (example / "job.yaml").write_text(TIGHT)
+    answer = geotrain("plan", "cluster.yaml", "job.yaml", *options)
+    assert (answer.exit_code, answer.out, answer.err) == (2, "", f"error: {sentence}\n")

@@ -51,6 +51,7 @@ def test_fields_carry_the_names_people_write_and_what_they_mean(schemas):
 def test_editors_complete_catalog_names_and_whole_mappings(schemas):
     assert properties(schemas, "Datacenter")["gpu"]["anyOf"] == [
         {"enum": list(GPUS), "type": "string"},
+        {"$ref": "#/$defs/_ChangedGpu"},
         {"$ref": "#/$defs/Gpu"},
     ]
     assert properties(schemas, "Job")["model"]["anyOf"] == [

@@ -129,7 +129,8 @@ def test_a_stage_that_is_too_large_says_what_it_needs_and_what_there_is(geotrain
     use_layers(example, 16)
     replace(example / "job.yaml", "precision: bf16", "precision: fp16")
     assert refused(geotrain) == (
-        "stage 0 needs 59.6 GiB per GPU, the v100 in 'east' has 32 GiB: weights, gradients and optimizer 51.07 GiB, "
+        "stage 0 needs 59.6 GiB per GPU, the v100 in 'east' has 32 GiB, of which 2 GiB are kept free: "
+        "weights, gradients and optimizer 51.07 GiB, "
         "one microbatch in flight 32 MiB, workspace 8.5 GiB"
     )
 
@@ -143,7 +144,8 @@ def test_a_schedule_that_holds_too_many_microbatches_says_how_many(geotrain, exa
     replace(example / "plan.yaml", "schedule: atlas", "schedule: gpipe")
     assert refused(geotrain) == (
         "schedule gpipe with 20 microbatches in flight on stage 0 needs 57.57 GiB per GPU, "
-        "the v100 in 'east' has 32 GiB: weights, gradients and optimizer 15.07 GiB, activations 42.5 GiB, workspace 0 B"
+        "the v100 in 'east' has 32 GiB, of which 2 GiB are kept free: "
+        "weights, gradients and optimizer 15.07 GiB, activations 42.5 GiB, workspace 0 B"
     )
 
 

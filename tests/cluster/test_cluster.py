@@ -1,8 +1,9 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from geotrain.cluster import Cluster, Link
+from geotrain.cluster import GPUS, Cluster, Link
 from geotrain.errors import InputError
 
 HEAD = """
@@ -125,3 +126,82 @@ def test_what_is_dumped_reads_back_as_the_same_cluster(load, tmp_path: Path):
 def test_an_unknown_data_center_is_answered_with_the_nearest(load):
     with pytest.raises(InputError, match=r"the unknown data center 'eats': did you mean 'east'\?"):
         load().datacenter("eats")
+
+
+def _lab(**fields: object) -> Cluster:
+    return Cluster.parse({"datacenters": [{"name": "lab", "nodes": 1, **fields}]}, source=Path("cluster.yaml"))
+
+
+def test_a_gpu_of_the_catalog_may_have_figures_of_its_own_and_is_the_same_after_a_round_trip():
+    cluster = _lab(gpu={"base": "h100", "memory": "94 GB", "name": "h100-94gb"})
+    gpu, base = cluster.datacenter("lab").gpu, GPUS["h100"]
+    assert (gpu.name, gpu.memory_bytes) == ("h100-94gb", 94e9)
+    assert gpu.model_copy(update={"name": base.name, "memory_bytes": base.memory_bytes}) == base
+    assert Cluster.parse(cluster.dump(), source=Path("cluster.yaml")) == cluster
+    assert _lab(gpu={"base": "H100"}) == _lab(gpu="h100")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "sentence"),
+    [
+        pytest.param(
+            {"base": "h1000"}, "gpu: base is 'h1000' and is not in the GPU catalog: did you mean 'h100'", id="base"
+        ),
+        pytest.param(
+            {"base": "h100", "memry": "1 GB"}, "gpu.memry is not a known field: did you mean 'memory'", id="field"
+        ),
+        pytest.param({"base": "h100", "memory": "94 G"}, "gpu.memory is '94 G' and has the unknown unit", id="unit"),
+    ],
+)
+def test_a_changed_gpu_that_is_wrong_is_told_in_one_sentence(gpu: dict[str, str], sentence: str):
+    with pytest.raises(InputError, match=re.escape(f"cluster.yaml: datacenters[0].{sentence}")):
+        _lab(gpu=gpu)
+
+
+def test_the_schema_knows_a_changed_gpu():
+    schema = Cluster.model_json_schema()
+    changed = schema["$defs"]["_ChangedGpu"]
+    assert (changed["required"], changed["title"]) == (["base"], "ChangedGpu")
+    assert "h100" in changed["properties"]["base"]["enum"] and "memory" in changed["properties"]
+    choices = schema["$defs"]["Datacenter"]["properties"]["gpu"]["anyOf"]
+    assert [choice.get("$ref") for choice in choices] == [None, "#/$defs/_ChangedGpu", "#/$defs/Gpu"]
+
+
+GIB = 2.0**30
+
+
+@pytest.mark.parametrize(
+    ("gpu", "given", "reserve_bytes"),
+    [
+        pytest.param("h100", {}, 0.06 * 80 * GIB, id="default"),
+        pytest.param("v100", {}, 2 * GIB, id="default-at-least-2-GiB"),
+        pytest.param({"base": "v100", "memory": "8 GiB"}, {}, 1 * GIB, id="default-at-most-an-eighth"),
+        pytest.param("h100", {"memory_reserve": "4 GiB"}, 4 * GIB, id="size"),
+        pytest.param("h100", {"memory_reserve": " 10 %"}, 8 * GIB, id="share"),
+        pytest.param("h100", {"memory_reserve": 0}, 0, id="none"),
+    ],
+)
+def test_a_part_of_every_gpu_is_kept_free(gpu: object, given: dict[str, object], reserve_bytes: float):
+    cluster = _lab(gpu=gpu, **given)
+    lab = cluster.datacenter("lab")
+    assert lab.reserve_bytes == pytest.approx(reserve_bytes)
+    assert lab.usable_bytes + lab.reserve_bytes == lab.gpu.memory_bytes
+    assert Cluster.parse(cluster.dump(), source=Path("cluster.yaml")) == cluster
+
+
+@pytest.mark.parametrize(
+    ("reserve", "sentence"),
+    [
+        pytest.param(
+            "80 GiB", "datacenters[0]: memory_reserve is 80 GiB and must be below the 80 GiB of a h100", id="all"
+        ),
+        pytest.param("-1 GiB", "datacenters[0].memory_reserve is '-1 GiB' and must be at least 0", id="negative"),
+        pytest.param(
+            "100%", "datacenters[0].memory_reserve is '100%' and must be at least 0% and below 100%", id="100%"
+        ),
+        pytest.param("much%", "datacenters[0].memory_reserve is 'much%' and must be a size such as", id="text"),
+    ],
+)
+def test_a_reserve_that_leaves_nothing_or_means_nothing_is_refused(reserve: str, sentence: str):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        _lab(gpu="h100", memory_reserve=reserve)

@@ -16,7 +16,7 @@ def test_what_binds_names_the_stage_the_waits_the_fullest_memory_and_the_busiest
 
     assert f"{result.step_over_bound:.3f} times that" in bound
     assert f"wait {result.shares.wan:.1%} for the WAN" in waits
-    assert memory.startswith("Memory is fullest on stage ") and "GiB of 80 GiB" in memory
+    assert memory.startswith("Memory is fullest on stage ") and "GiB of 75.2 GiB" in memory
     assert link.startswith("The busiest link is ") and "10 Gbit/s per pair" in link
 
 

@@ -26,14 +26,19 @@ def test_too_few_gpus_says_the_stage_its_memory_and_how_many_more_would_do():
     assert sentence.startswith(
         "closest: the last of 4 stages, 24 layers on h100 in 'east' with tensor_parallel 8, needs "
     )
-    assert "of 80 GiB per GPU (weights, gradients and optimizer " in sentence
+    assert (
+        " per GPU and there are 80 GiB, of which 4.8 GiB are kept free (weights, gradients and optimizer " in sentence
+    )
     assert "what would make it fit: 1 more node of 8 x h100 in 'east', or h200 GPUs (131.3 GiB)" in sentence
 
 
 def test_a_layer_too_large_for_any_gpu_wants_wider_nodes():
     sentence = closest(cluster(("east", 64, 1, "a100-40gb")), job(model=WIDE, sequence=8192))
 
-    assert "1 layer on a100-40gb in 'east' with tensor_parallel 1, needs 121.2 GiB of 40 GiB" in sentence
+    assert (
+        "1 layer on a100-40gb in 'east' with tensor_parallel 1, needs 121.2 GiB per GPU and there are 40 GiB, "
+        in sentence
+    )
     assert "nodes of 4 GPUs, for tensor_parallel 4" in sentence
     assert "more node" not in sentence
 

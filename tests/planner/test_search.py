@@ -12,6 +12,8 @@ from geotrain.errors import DoesNotFitError
 from geotrain.planner import Across, Ask, find_plan
 from geotrain.simulation import Result
 from geotrain.workload import Job
+from geotrain.workload.catalog import MODELS
+from tests.planner.answers import make_plan
 from tests.planner.exhaustive import best_s_per_token
 
 
@@ -160,3 +162,39 @@ def test_what_was_dropped_counts_in_the_gap() -> None:
     worse = rough.best.s_per_token / exact.best.s_per_token - 1
     assert rough.evaluations < exact.evaluations
     assert 1 - 1 / (1 + worse) <= rough.gap <= 0.5
+
+
+@pytest.mark.parametrize("reserve", [{}, {"memory_reserve": 0}, {"memory_reserve": "30%"}], ids=str)
+def test_no_plan_uses_memory_that_is_reserved(reserve: dict[str, Any]) -> None:
+    """The model is so large that memory decides how many microbatches are in flight."""
+    cluster = make_cluster([{"gpu": "h100", "nodes": 4, **reserve}, {"gpu": "a100-40gb", "nodes": 2, **reserve}])
+    job = make_job(model={"layers": 16, "hidden": 4096, "heads": 32, "vocab": 1000}, microbatches=8, recompute="none")
+    found = find_plan(cluster, job, Ask(evaluations=20))
+    fullest = 0.0
+    for one in [found.best, *found.others, *found.frontier]:
+        for stage, memory in enumerate(one.result.memory):
+            dc = one.result.plan.datacenter_of(stage)
+            assert memory.limit_bytes == dc.usable_bytes
+            assert memory.total_bytes <= dc.usable_bytes * (1 + 1e-9)
+            fullest = max(fullest, memory.total_bytes / dc.usable_bytes)
+    assert fullest > 0.8, "otherwise the test shows nothing"
+
+
+def test_replicas_use_no_more_than_the_data_center_with_the_largest_reserve_has() -> None:
+    plan = make_plan(["east", "south"], used=["east"], replicas=["south"])
+    south = plan.cluster.datacenters[1].model_copy(update={"memory_reserve": "60%"})
+    cluster = plan.cluster.model_copy(update={"datacenters": [plan.cluster.datacenters[0], south]})
+    assert plan.change(cluster=cluster).training_bytes(0) == south.usable_bytes
+
+
+def test_every_plan_leaves_the_room_that_was_asked_for() -> None:
+    cluster = make_cluster([{"nodes": 2, "gpus_per_node": 4}, {"nodes": 1, "gpus_per_node": 4}])
+    job = make_job(model={"layers": 16, "hidden": 4096, "heads": 32, "vocab": 1000}, microbatches=8, recompute="none")
+    ask = Ask(across="pipeline", evaluations=20, leave_room_for=MODELS["llama-3.1-8b"])
+    found = find_plan(cluster, job, ask)
+    for one in [found.best, *found.others, *found.frontier]:
+        plan = one.result.plan
+        assert plan.prefill_room_bytes == ask.prefill_room_bytes(plan.tensor_parallel)
+        for stage, memory in enumerate(one.result.memory):
+            left = plan.datacenter_of(stage).usable_bytes - memory.total_bytes
+            assert left >= plan.prefill_room_bytes * (1 - 1e-6)

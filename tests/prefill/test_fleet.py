@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geotrain.errors import DoesNotFitError
-from geotrain.prefill.fleet import Kind, Slot, fleet
+from geotrain.prefill.fleet import Kind, Slot, fleet, whole_model_bytes
 from geotrain.workload import Model
 from tests.prefill.parts import MODEL, held_bytes, served, slot
 
@@ -166,3 +166,14 @@ def test_hidden_states_and_keys_travel_at_the_fabric_s_rate() -> None:
     # The last layer is what is left when the work is slow, all that could not be sent meanwhile when it is quick.
     assert kind.hand_over_s(100, work_s=9.0) == pytest.approx(0.01 + 100 * kv_bytes / 1e6 / 4)
     assert kind.hand_over_s(100, work_s=0.01) == pytest.approx(0.01 + 100 * kv_bytes / 1e6 - 0.01)
+
+
+@given(model=MODELS.map(lambda models: models[0]), gpus=st.integers(1, 4), sequence=st.sampled_from([None, 8, 500]))
+@settings(max_examples=50)
+def test_a_slot_with_room_for_the_whole_model_is_an_instance_of_its_own(model: Model, gpus: int, sequence) -> None:
+    model = model.model_copy(update={"sequence": sequence})
+    needed = whole_model_bytes(model, chunk_tokens=CHUNK)
+    there = slot(gpus=gpus, free_bytes=needed / gpus * (1 - 1e-9))
+    (kind,) = fleet([there], {"m": served(model)}, chunk_tokens=CHUNK, degree=None)["m"]
+    assert kind.layers.tolist() == [[model.layers]]
+    assert kind.room.min() >= model.layers * max(2 * CHUNK, sequence or 0)

@@ -69,7 +69,9 @@ def make_plan(
     ]
     content = {
         "cluster": {
-            "datacenters": [{"name": f"dc{n}", "nodes": nodes, "gpu": gpu} for n in range(place[-1] + 1)],
+            "datacenters": [
+                {"name": f"dc{n}", "nodes": nodes, "gpu": gpu, "memory_reserve": 0} for n in range(place[-1] + 1)
+            ],
             "wan": {"links": links},
         },
         "job": {

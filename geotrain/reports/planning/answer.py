@@ -13,12 +13,13 @@ from geotrain.planner.explain import Worth, next_datacenter
 from geotrain.planner.use import kind_of, num_cells, unused_datacenters, uses
 from geotrain.reports.textbars import figure_table
 from geotrain.reports.words import count, money, percent, ranges
-from geotrain.units import days, format_seconds, plural
+from geotrain.runnable import why_not_runnable
+from geotrain.units import days, format_bytes, format_seconds, plural
 
 _MOST_OTHERS = 8
 
 
-def answer_table(answer: Answer, worths: tuple[Worth, ...]) -> RenderableType:
+def answer_table(answer: Answer, worths: tuple[Worth, ...], runnable: Scored | None = None) -> RenderableType:
     """Everything a person wants to know about the choice, top down."""
     parts: list[RenderableType] = [
         Text(plan_heading(answer.best), style="bold"),
@@ -28,8 +29,26 @@ def answer_table(answer: Answer, worths: tuple[Worth, ...]) -> RenderableType:
     ]
     if answer.others:
         parts.append(Padding(_others(answer), (1, 0, 0, 0)))
-    parts += [Text("\nThe next data center: " + next_datacenter(worths)), Text(search_sentence(answer))]
+    parts.append(Text("\nThe next data center: " + next_datacenter(worths)))
+    parts += [Text(sentence) for sentence in training_sentences(answer.best, runnable)]
+    parts.append(Text(search_sentence(answer)))
     return Group(*parts)
+
+
+def training_sentences(best: Scored, runnable: Scored | None) -> list[str]:
+    """Why `geotrain train` cannot run the plan, and the best that it can; empty where it can run this one."""
+    reasons = why_not_runnable(best.result.plan)
+    if not reasons:
+        return []
+    sentences = [f"Not runnable by `geotrain train`: {'; '.join(reasons)}."]
+    if runnable is not None:
+        plan, lost = runnable.result.plan, best.s_per_token / runnable.s_per_token - 1
+        how = "; --across pipeline finds it" if best.result.plan.replicas and not plan.replicas else ""
+        sentences.append(
+            f"The best that is: {kind_of(plan)} on {plural(plan.num_gpus, 'GPU')}, a step of "
+            f"{format_seconds(runnable.result.step_time_s)}, {lost:+.1%} tokens/s{how}."
+        )
+    return sentences
 
 
 def plan_heading(best: Scored) -> str:
@@ -104,7 +123,9 @@ def layout_facts(best: Scored) -> list[tuple[str, str]]:
         ("microbatches", f"{plan.num_microbatches} per pipeline, of {plural(job.microbatch, 'sample')}"),
         ("schedule", plan.schedule + held),
     ]
-    return facts + ([("WAN", _wan(best))] if best.result.links else [])
+    facts += [("WAN", _wan(best))] if best.result.links else []
+    room = plan.prefill_room_bytes
+    return facts + ([("prefill room", f"{format_bytes(room)} of each GPU")] if room else [])
 
 
 def _layers(best: Scored) -> str:

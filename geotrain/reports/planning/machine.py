@@ -9,6 +9,7 @@ from geotrain.planner.answer import Answer, Scored
 from geotrain.planner.explain import Explanation, next_datacenter, worth
 from geotrain.planner.survive import Fallback
 from geotrain.planner.use import kind_of, num_cells, unused_datacenters, uses
+from geotrain.runnable import why_not_runnable
 
 
 def answer_json(
@@ -17,6 +18,7 @@ def answer_json(
     origin: MadeBy | None = None,
     explanation: Explanation | None = None,
     fallbacks: Sequence[Fallback] | None = None,
+    runnable: Scored | None = None,
 ) -> dict[str, Any]:
     """What was found; parts that were not asked for are null."""
     worths = explanation.worth if explanation else worth(answer)
@@ -31,6 +33,7 @@ def answer_json(
         "gap": float(answer.gap),
         "ending": answer.ending,
         "published_algorithm": None if answer.published is None else _scored(answer, answer.published),
+        "best_runnable": None if runnable is None else _scored(answer, runnable),
         "others": [{**_scored(answer, other), "why_it_lost": reasons.get(id(other))} for other in answer.others],
         "frontier": [_scored(answer, one) for one in answer.frontier],
         "next_datacenter": next_datacenter(worths),
@@ -42,6 +45,7 @@ def answer_json(
 
 def _scored(answer: Answer, scored: Scored) -> dict[str, Any]:
     result, plan = scored.result, scored.result.plan
+    reasons = why_not_runnable(plan)
     figures: dict[str, Any] = {
         "kind": kind_of(plan),
         "step_time_s": float(result.step_time_s),
@@ -60,6 +64,8 @@ def _scored(answer: Answer, scored: Scored) -> dict[str, Any]:
             for use in uses(plan)
         ],
         "left_out": unused_datacenters(plan),
+        "runnable": not reasons,
+        "not_runnable_because": reasons,
     }
     if answer.ask.tokens:
         figures["training_time_s"] = scored.s_per_token * answer.ask.tokens

@@ -64,7 +64,7 @@ class Scene:
     def bubbles(self) -> Bubbles:
         """Of one cell."""
         stages = range(len(self.plan.stages))
-        memory = [self.plan.datacenter_of(stage).gpu.memory_bytes for stage in stages]
+        memory = [self.plan.datacenter_of(stage).usable_bytes for stage in stages]
         return bubbles(self.steps.timeline, stage_costs(self.plan), memory)
 
     @cached_property
@@ -99,7 +99,7 @@ class Scene:
         )
 
     def _dedicated(self, dc: Datacenter, idle_s: float) -> Slot:
-        return replace(self._slot(dc, 0, dc.gpu.memory_bytes, idle_s), dedicated=True)
+        return replace(self._slot(dc, 0, dc.usable_bytes, idle_s), dedicated=True)
 
     @cached_property
     def equivalent(self) -> list[Slot]:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from geotrain.errors import InputError, RunError
@@ -53,6 +54,12 @@ class Launch:
     def __post_init__(self) -> None:
         if self.max_restarts < 0:
             raise InputError(f"--max-restarts is {self.max_restarts} and must be at least 0")
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the processes are told to emulate compute."""
+        words = [word for option in self.options for word in option.split("=", 1)]
+        return ["--compute", "emulated"] in [list(two) for two in pairwise(words)]
 
     @property
     def keys(self) -> Path:
