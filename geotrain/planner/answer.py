@@ -46,8 +46,7 @@ class Progress:
     elapsed_s: float
     best: Scored | None
     gap: float
-    """No layout that is still waiting can be better than the best so far by more than this share; infinite while there
-    is none."""
+    """No layout considered so far can be better than the best by more than this share; infinite while there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +67,8 @@ class Answer:
     """Layouts whose floor was computed."""
     search_s: float
     gap: float
-    """No layout that was considered and not simulated can be better by more than this share; simulated ones, the best
-    included, as far as their own schedules may still improve."""
+    """No layout that was considered can be better by more than this share: those simulated as `geotrain simulate` does
+    are not, and all others have a bound that no schedule beats. Layouts outside the search are not covered."""
     ending: Ending
 
 

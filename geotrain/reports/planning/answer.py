@@ -199,8 +199,8 @@ def search_sentence(answer: Answer) -> str:
     )
     better = f"more than {answer.gap:.1%} better" if answer.gap >= 0.0005 else "better"
     endings = {
-        "proven": f"no layout left aside is {better}",
-        "budget": f"stopped by the budget; no layout left aside is {better}",
-        "interrupted": f"interrupted: this is the best so far; no layout left aside is {better}",
+        "proven": f"no layout considered is {better}",
+        "budget": f"stopped by the budget; no layout considered is {better}",
+        "interrupted": f"interrupted: this is the best so far; no layout considered is {better}",
     }
     return f"Search: {looked}; {endings[answer.ending]}."
