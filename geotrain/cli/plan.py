@@ -99,7 +99,9 @@ def command(
         from geotrain.reports.planning import answer_json
 
         asked = explanation if explain else None
-        print_json(answer_json(found.answer, origin=origin, explanation=asked, fallbacks=found.fallbacks))
+        print_json(
+            answer_json(found.answer, origin=origin, worths=found.worth(), explanation=asked, fallbacks=found.fallbacks)
+        )
         return
     print_answer(found, explanation if explain else None, pareto=pareto)
     for file in written or ["nothing written; -o plan.yaml keeps the plan"]:

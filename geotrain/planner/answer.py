@@ -58,7 +58,8 @@ class Answer:
     published: Scored | None
     """What the published algorithm picks; None where it finds nothing that fits."""
     others: tuple[Scored, ...]
-    """The best plan of every other kind: other data centers, or data parallel across them; best first."""
+    """Of every other kind (other data centers, or data parallel across them) the best plan that was simulated; best
+    first."""
     frontier: tuple[Scored, ...]
     """Of everything simulated, what nothing else beats in both time and cost; fastest first."""
     evaluations: int
