@@ -12,6 +12,8 @@ from geotrain.cluster import Cluster
 from geotrain.errors import DoesNotFitError
 from geotrain.planner import Answer, Ask, find_plan
 from geotrain.workload import Job
+from tests.planner.bandwidths import Pair, compared
+from tests.planner.bandwidths import random_case as case_of_bandwidths
 from tests.planner.exhaustive import best_s_per_token
 
 SMALL_CASES, CLUSTERS = 200, 500
@@ -23,6 +25,7 @@ def run() -> Iterator[Measurement]:
     yield from _speed()
     yield from _against_exhaustive()
     yield from _against_published()
+    yield from _more_bandwidth()
 
 
 def _cluster(datacenters: list[dict[str, Any]], **wan: Any) -> Cluster:
@@ -172,3 +175,21 @@ def _against_published() -> Iterator[Measurement]:
     yield Measurement(name=f"{words}, p5", value=low, unit="x")
     yield Measurement(name=f"{words}, median", value=median(gains), unit="x")
     yield Measurement(name=f"{words}, p95", value=high, unit="x")
+
+
+def _more_bandwidth() -> Iterator[Measurement]:
+    """Whether the plan for a slower WAN is better on a faster one than the plan for that."""
+    with ProcessPoolExecutor() as pool:
+        cases = [pairs for pairs in pool.map(_pairs, range(SMALL_CASES)) if pairs]
+    words = f"plans for three bandwidths, {len(cases)} clusters"
+    hurt = sum(any(pair.better > 1e-6 for pair in pairs) for pairs in cases)
+    untrue = sum(any(pair.better > pair.stated + 1e-6 for pair in pairs) for pairs in cases)
+    yield Measurement(name=f"{words}, better for less", value=hurt, unit="clusters", target=0.03 * SMALL_CASES)
+    yield Measurement(name=f"{words}, by more than stated", value=untrue, unit="clusters", target=0)
+
+
+def _pairs(seed: int) -> list[Pair]:
+    try:
+        return list(compared(*case_of_bandwidths(seed)))
+    except DoesNotFitError:
+        return []

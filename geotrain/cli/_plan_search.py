@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from geotrain.planner.survive import Fallback
     from geotrain.workload import Model
 
+_MOST_LAYOUTS = 20_000
+"""A search that considered more than this is repeated for every data center only where that is asked for."""
+
 
 def make_ask(
     goal: Literal["time", "cost"] | None,
@@ -85,7 +88,7 @@ class Found:
     runnable: Scored | None = None
     """The best plan that can be trained, where the answer's cannot."""
     fallbacks: list[Fallback] | None = None
-    without: dict[str, Scored] = field(default_factory=dict)
+    without: dict[str, Scored | None] = field(default_factory=dict)
     """The best plans without one data center, where that was looked for."""
     growth: list[Change] = field(default_factory=list)
     """What one more node in each data center would bring, likewise."""
@@ -110,33 +113,34 @@ def search(
 ) -> Found:
     """The best plan; the frontier, plans to fall back to, and what the next data center brings.
 
-    That is read from other plans the search simulated; with `thorough` a search of its own looks for the best, and
-    others for what one more node would bring.
+    What a data center brings is found by a search without it; where searches are long, only with `thorough` or
+    `survive`. With `thorough` others find what one more node would bring.
     """
     from geotrain.cluster import Cluster
     from geotrain.errors import InputError
     from geotrain.planner import find_plan
     from geotrain.planner.growth import one_more_node
     from geotrain.planner.pareto import with_frontier
-    from geotrain.planner.survive import fallbacks, without_the_smallest
+    from geotrain.planner.survive import fallbacks, with_each_alone, without_each
     from geotrain.planner.trainable import best_runnable
     from geotrain.workload import Job
 
     cluster, job = Cluster.load(cluster_file), Job.load(job_file)
 
-    def find(cluster: Cluster, job: Job, ask: Ask) -> Answer:
-        return find_plan(cluster, job, ask, watch=line.watch)
+    known: dict[tuple[str, Ask], Answer] = {}
 
-    def find_another(cluster: Cluster, job: Job, ask: Ask) -> Answer:
-        answer = find(cluster, job, ask)
-        if answer.ending == "interrupted":
+    def find(cluster: Cluster, job: Job, ask: Ask) -> Answer:
+        key = cluster.model_dump_json(), ask
+        if key not in known:
+            known[key] = find_plan(cluster, job, ask, watch=line.watch)
+        if known[key].ending == "interrupted":
             raise KeyboardInterrupt
-        return answer
+        return known[key]
 
     if ask.stages is not None and ask.stages > job.model.layers:
         raise InputError(f"--stages is {ask.stages} and must be at most {job.model.layers}, the layers of {job_file}")
     try:
-        found = Found(answer=find(cluster, job, ask))
+        found = Found(answer=find_plan(cluster, job, ask, watch=line.watch))
     except InputError as error:
         raise type(error)(f"{job_file} on {cluster_file}: {error}") from error
     if found.answer.ending == "interrupted":
@@ -147,19 +151,25 @@ def search(
         found = replace(found, runnable=best_runnable(cluster, job, found.answer, find))
         if survive:
             line.begin("planning for losses")
-            lost = fallbacks(cluster, job, found.answer, find_another)
-            found = replace(found, fallbacks=lost, without={one.lost: one.answer.best for one in lost if one.answer})
-        elif thorough:
-            line.begin("planning without the next data center")
-            found = replace(found, without=without_the_smallest(cluster, job, found.answer, find_another))
+            found = replace(found, fallbacks=fallbacks(cluster, job, found.answer, find))
+        if survive or thorough or _is_short(found.answer):
+            line.begin("planning without each data center")
+            found = replace(found, without=without_each(cluster, job, found.answer, find))
+            line.begin("planning for each data center alone")
+            found = replace(found, answer=with_each_alone(cluster, job, found.answer, find))
         if thorough:
             line.begin("planning with one more node")
-            found = replace(found, growth=one_more_node(cluster, job, found.answer, find_another))
+            found = replace(found, growth=one_more_node(cluster, job, found.answer, find))
         if pareto:
             line.begin("planning the frontier")
-            found = replace(found, answer=with_frontier(cluster, job, found.answer, find_another))
+            found = replace(found, answer=with_frontier(cluster, job, found.answer, find))
     line.begin("explaining")
     return found
+
+
+def _is_short(answer: Answer) -> bool:
+    """Whether the search may be repeated for every data center unasked."""
+    return answer.considered <= _MOST_LAYOUTS and answer.search_s <= answer.ask.seconds
 
 
 @contextmanager

@@ -107,7 +107,12 @@ def command(
 
         asked = explanation if explain else None
         answer = answer_json(
-            found.answer, origin=origin, explanation=asked, fallbacks=found.fallbacks, runnable=found.runnable
+            found.answer,
+            origin=origin,
+            worths=found.worth(),
+            explanation=asked,
+            fallbacks=found.fallbacks,
+            runnable=found.runnable,
         )
         print_json(answer)
         return

@@ -46,8 +46,7 @@ class Progress:
     elapsed_s: float
     best: Scored | None
     gap: float
-    """No layout that is still waiting can be better than the best so far by more than this share; infinite while there
-    is none."""
+    """No layout considered so far can be better than the best by more than this share; infinite while there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,8 @@ class Answer:
     published: Scored | None
     """What the published algorithm picks; None where it finds nothing that fits."""
     others: tuple[Scored, ...]
-    """The best plan of every other kind: other data centers, or data parallel across them; best first."""
+    """Of every other kind (other data centers, or data parallel across them) the best plan that was simulated; best
+    first."""
     frontier: tuple[Scored, ...]
     """Of everything simulated, what nothing else beats in both time and cost; fastest first."""
     evaluations: int
@@ -68,8 +68,8 @@ class Answer:
     """Layouts whose floor was computed."""
     search_s: float
     gap: float
-    """No layout that was considered and not simulated can be better by more than this share; simulated ones, the best
-    included, as far as their own schedules may still improve."""
+    """No layout that was considered can be better by more than this share: those simulated as `geotrain simulate` does
+    are not, and all others have a bound that no schedule beats. Layouts outside the search are not covered."""
     ending: Ending
 
 

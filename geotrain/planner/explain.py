@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from geotrain.plan import Plan
 from geotrain.planner.answer import Answer, Scored
 from geotrain.planner.ask import Goal
 from geotrain.planner.rivals import Rival, more_cost, rivals
@@ -14,6 +15,8 @@ from geotrain.planner.sensitivity import Change, sensitivity
 from geotrain.planner.use import unused_datacenters, used_datacenters
 from geotrain.simulation import Result
 from geotrain.units import format_bytes, format_rate, format_seconds, plural
+
+NOT_LOOKED_FOR = "not looked for"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +27,11 @@ class Worth:
     used: bool
     change: float | None
     """Of the goal (tokens per second, or cost per token), from the best plan without it to the best with it; above 0 is
-    better. None where no other plan was close enough to be simulated."""
+    better. None where it is not in use, where nothing fits without it, and where that was not looked for."""
+    tokens_per_s: float | None = None
+    """Of the best plan without it, which a search of its own found."""
+    cost_per_billion_tokens: float | None = None
+    """Likewise."""
     reason: str
     """A few words."""
 
@@ -45,7 +52,9 @@ class Explanation:
         return next_datacenter(self.worth)
 
 
-def explain(answer: Answer, without: Mapping[str, Scored] | None = None, growth: Sequence[Change] = ()) -> Explanation:
+def explain(
+    answer: Answer, without: Mapping[str, Scored | None] | None = None, growth: Sequence[Change] = ()
+) -> Explanation:
     """Simulates the plan again for every change; the rest is read from the answer.
 
     `without` are the best plans without one data center, `growth` what more of one would bring, where that was looked
@@ -101,38 +110,39 @@ def _busiest(result: Result) -> str:
     )
 
 
-def worth(answer: Answer, without: Mapping[str, Scored] | None = None) -> tuple[Worth, ...]:
-    """Each data center: the best plan with it against the best without it.
+def worth(answer: Answer, without: Mapping[str, Scored | None] | None = None) -> tuple[Worth, ...]:
+    """Each data center: the plan against the best without it.
 
-    The best of all that were simulated, unless a search of its own found it: `without` are those plans by the data
-    center that they do without.
+    `without` are those plans by the data center that they do without, each from a search of its own, None where nothing
+    fits. Other plans that the search met say nothing about it: the best without a data center need not be among them.
     """
-    best, goal, found = answer.best, answer.ask.goal, without or {}
-    others = [scored for scored in [*answer.others, *_published(answer)] if scored.meets(answer.ask)]
-    used = []
-    for name in used_datacenters(best.result.plan):
-        free_of_it = [other for other in others if name not in used_datacenters(other.result.plan)]
-        free_of_it += [found[name]] if name in found else []
-        rival = min(free_of_it, key=lambda other: other.score(goal), default=None)
-        change = None if rival is None else _better(best, rival, goal)
-        used.append(Worth(dc=name, used=True, change=change, reason=_used_reason(answer, rival)))
-    left_out = []
-    for name in unused_datacenters(best.result.plan):
-        having = [other for other in others if name in used_datacenters(other.result.plan)]
-        rival = min(having, key=lambda other: other.score(goal), default=None)
-        change = None if rival is None else _better(rival, best, goal)
-        left_out.append(Worth(dc=name, used=False, change=change, reason=_unused_reason(answer, name, rival)))
-    cluster = best.result.plan.cluster
+    plan = answer.best.result.plan
+    used = [_worth_of(name, answer, without or {}) for name in used_datacenters(plan)]
+    left_out = [
+        Worth(dc=name, used=False, change=None, reason=_unused_reason(plan, name)) for name in unused_datacenters(plan)
+    ]
 
     def least_first(one: Worth) -> tuple[float, int]:
-        return math.inf if one.change is None else round(one.change, 4), cluster.datacenter(one.dc).num_gpus
+        return math.inf if one.change is None else round(one.change, 4), plan.cluster.datacenter(one.dc).num_gpus
 
     # Of equals, the later one in the pipeline.
     return (*sorted(reversed(used), key=least_first), *left_out)
 
 
-def _published(answer: Answer) -> list[Scored]:
-    return [answer.published] if answer.published else []
+def _worth_of(name: str, answer: Answer, without: Mapping[str, Scored | None]) -> Worth:
+    if name not in without:
+        return Worth(dc=name, used=True, change=None, reason=NOT_LOOKED_FOR)
+    rival = without[name]
+    if rival is None:
+        return Worth(dc=name, used=True, change=None, reason="nothing fits without it")
+    return Worth(
+        dc=name,
+        used=True,
+        change=_better(answer.best, rival, answer.ask.goal),
+        tokens_per_s=float(rival.result.tokens_per_s),
+        cost_per_billion_tokens=float(rival.result.cost_per_billion_tokens),
+        reason=f"it brings {_difference(answer.best, rival)}",
+    )
 
 
 def _better(one: Scored, other: Scored, goal: Goal) -> float:
@@ -150,24 +160,18 @@ def _difference(one: Scored, other: Scored) -> str:
     return words if abs(cost) < 0.0005 else f"{words} at {more_cost(cost)} per token"
 
 
-def _used_reason(answer: Answer, rival: Scored | None) -> str:
-    if rival is None:
-        return "no plan without it can be better" if answer.ending == "proven" else "no plan without it was simulated"
-    return f"it brings {_difference(answer.best, rival)}"
-
-
-def _unused_reason(answer: Answer, name: str, rival: Scored | None) -> str:
-    if answer.best.result.plan.cluster.datacenter(name).num_gpus == 0:
-        return "it has no GPUs"
-    if rival is None:
-        return "no plan with it can be better" if answer.ending == "proven" else "no plan with it was simulated"
-    return f"the best plan with it gives {_difference(rival, answer.best)}"
+def _unused_reason(plan: Plan, name: str) -> str:
+    return "the best plan does without it" if plan.cluster.datacenter(name).num_gpus else "it has no GPUs"
 
 
 def next_datacenter(worths: tuple[Worth, ...]) -> str:
     """One sentence: the least of the used ones, and the ones left out."""
     used, left_out = [one for one in worths if one.used], [one for one in worths if not one.used]
-    parts = [f"{used[0].dc} is {_verdict(used[0])} it: {used[0].reason}"] if len(used) > 1 else []
+    parts = []
+    if len(used) > 1 and used[0].reason == NOT_LOOKED_FOR:
+        parts.append("what each brings was not looked for, as the search is long; --survive dc does")
+    elif len(used) > 1:
+        parts.append(f"{used[0].dc} is {_verdict(used[0])} it: {used[0].reason}")
     parts += [f"{one.dc} is left out: {one.reason}" for one in left_out]
     return "; ".join(parts or [f"{used[0].dc} is the only data center there is"]) + "."
 

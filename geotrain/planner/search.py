@@ -2,8 +2,10 @@
 
 Everything waits in one queue, ordered by a floor of its score. What comes first is opened: a group of layouts into
 layouts with a tighter floor each, a layout into a simulation; what comes out well brings its neighbours in, with a
-layer moved from one stage to another. Once the first in line cannot beat the best found, nobody in the queue can: the
-search knows how good its answer is at any moment.
+layer moved from one stage to another. Once the first in line cannot beat the best found, nothing in the queue can.
+
+Most layouts are played by a few rules only; the best and its contenders are then simulated in full. A layout that is
+not counts in the gap with the bound that no schedule of it beats, so the stated gap is true at any moment.
 """
 
 import heapq
@@ -26,7 +28,7 @@ from geotrain.planner.misfit import closest, no_room
 from geotrain.planner.published import Estimate, published
 from geotrain.planner.slots import Slots
 from geotrain.planner.space import Group, Space, group_of
-from geotrain.simulation.auto import Found, quick
+from geotrain.simulation.auto import SPANS, Found, quick
 from geotrain.simulation.bound import lower_bound
 from geotrain.simulation.metrics import hourly_price, measure
 from geotrain.simulation.problem import Problem
@@ -100,7 +102,7 @@ class _Search:
         self.simulated: dict[Layout, _Simulated] = {}
         self.best: _Simulated | None = None
         self.considered: set[Layout] = set()
-        self.evaluations = self.pushed = 0
+        self.evaluations = self.pushed = self.spans = 0
         self.least_dropped = math.inf
         """The lowest floor that was not worth a place in the queue."""
         self.refused: InputError | None = None
@@ -115,7 +117,7 @@ class _Search:
                 self._consider_group(group)
             ending = self._open_all()
             if self.best is not None:
-                self.best = self._settle(self.best, baseline)
+                self._settle(self.best, baseline)
         except KeyboardInterrupt:
             if self.best is None:
                 raise
@@ -129,7 +131,7 @@ class _Search:
             interrupts.check()
             if self.best is not None and self.queue[0][0] >= self._score(self.best) * (1 - self.ask.tolerance):
                 return "proven"
-            if self.evaluations >= self.ask.evaluations or self._elapsed() > self.ask.seconds:
+            if self._is_spent():
                 return "budget"
             _, _, node = heapq.heappop(self.queue)
             if isinstance(node, Group):
@@ -215,6 +217,7 @@ class _Search:
             return None
         if found.interrupted:
             raise KeyboardInterrupt
+        self.spans += found.spans if thoroughly else 0
         step_s = float(problem.seconds(np.array(found.played.step_ticks)))
         return _Simulated(candidate=candidate, found=found, rates=candidate.rates(step_s), is_final=not roughly)
 
@@ -222,7 +225,7 @@ class _Search:
         """Whether it is the best so far, or nearly: then layouts like it are worth a look."""
         if found is None:
             return False
-        self.simulated[found.candidate.layout] = found
+        self._remember(found)
         score = self._score(found)
         if math.isfinite(score) and (self.best is None or self._key(found) < self._key(self.best)):
             self.best = found
@@ -232,14 +235,48 @@ class _Search:
     def _key(self, simulated: _Simulated) -> tuple[float, Score]:
         return self._score(simulated), simulated.rates
 
-    def _settle(self, best: _Simulated, baseline: _Simulated | None) -> _Simulated:
-        """The best once more, its way made straight, as `geotrain simulate` will find it."""
+    def _remember(self, found: _Simulated) -> None:
+        known = self.simulated.get(found.candidate.layout)
+        if known is None or not known.is_final:
+            self.simulated[found.candidate.layout] = found
+
+    def _settle(self, best: _Simulated, baseline: _Simulated | None) -> None:
+        """Simulate the best and its contenders as `geotrain simulate` will, and keep the best of those.
+
+        A few rules rank layouts well, but not to the last percent: the second by them may be the first in full. All
+        together may simulate as many spans as one search for a schedule, or as the best alone takes.
+        """
         straight = self._straightened(best)
-        final = straight if straight.is_final else self._simulate(straight.candidate, thoroughly=True) or straight
-        self.simulated[final.candidate.layout] = final
+        self.best = final = self._in_full(straight)
+        if straight is not best and self._score(final) > self._score(best):
+            self.best = final = min(final, self._in_full(best), key=self._key)
+        while self.spans < SPANS and not self._is_spent():
+            contender = min(self._contenders(), key=self._key, default=None)
+            if contender is None:
+                break
+            self.best = final = min(final, self._in_full(contender), key=self._key)
         if baseline is not None and self._may_be_best(baseline):
-            return min(final, baseline, key=self._key)
-        return final
+            self.best = min(final, baseline, key=self._key)
+
+    def _in_full(self, simulated: _Simulated) -> _Simulated:
+        """The same layout with the schedule that `geotrain simulate` will find."""
+        if simulated.is_final:
+            return simulated
+        found = self._simulate(simulated.candidate, thoroughly=True) or replace(simulated, is_final=True)
+        self._remember(found)
+        return found
+
+    def _contenders(self) -> list[_Simulated]:
+        """Layouts played by a few rules only, whose bound leaves room to beat the best."""
+        if self.best is None:
+            return []
+        enough = self._score(self.best) * (1 - self.ask.tolerance)
+        return [one for one in self.simulated.values() if not one.is_final and self._floor(one) < enough]
+
+    def _floor(self, simulated: _Simulated) -> float:
+        """The score that no schedule of the layout can beat."""
+        candidate = simulated.candidate
+        return self._allowed(candidate.rates(candidate.bound.total_s))
 
     def _straightened(self, best: _Simulated) -> _Simulated:
         """Of orders of the same data centers that are as good as equal, the shortest: it sends least far."""
@@ -254,6 +291,8 @@ class _Search:
         ]
         for other in sorted(shorter, key=lambda other: _length(slots, other))[:_STRAIGHTENED]:
             found = self.simulated.get(other) or self._simulate(self._candidate(other))
+            if found is not None:
+                self._remember(found)
             if found is not None and self._score(found) <= self._score(best) * (1 + self.ask.tolerance):
                 return found
         return best
@@ -290,11 +329,16 @@ class _Search:
     def _elapsed(self) -> float:
         return time.monotonic() - self.started
 
+    def _is_spent(self) -> bool:
+        return self.evaluations >= self.ask.evaluations or self._elapsed() > self.ask.seconds
+
     def _gap(self) -> float:
+        """By how much a layout that was not simulated in full can at most be better than the best."""
         if self.best is None:
             return math.inf
         score = self._score(self.best)
-        floor = min(self.least_dropped, self.queue[0][0] if self.queue else math.inf)
+        rough = (self._floor(one) for one in self.simulated.values() if not one.is_final)
+        floor = min(self.least_dropped, self.queue[0][0] if self.queue else math.inf, *rough)
         return max(0.0, 1 - floor / score) if score else 0.0
 
     def _report(self) -> None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations
 
 from geotrain.cluster import Cluster
 from geotrain.plan import Plan, ScheduleName
@@ -71,7 +71,7 @@ class Space:
         room = [have // group.num_pipelines for have in slots.numbers]
         for placement in placements(group.num_stages, room, slots.hop_cost, self._twins):
             for layers in slots.partitions(placement, group.num_pipelines):
-                for pooled in _cell_sizes(slots, placement, layers, group.num_pipelines):
+                for pooled in _cell_sizes(placement, group.num_pipelines):
                     layout = Layout(
                         tensor_parallel=group.tensor_parallel,
                         microbatch=group.microbatch,
@@ -234,14 +234,10 @@ def _rounded(counts: Iterable[int]) -> list[int]:
     return sorted({n - n % pooled for n in counts for pooled in (1, 2, 3, 4, 6, 8) if n >= pooled})
 
 
-def _cell_sizes(slots: Slots, placement: Placement, layers: tuple[int, ...], num_pipelines: int) -> list[int]:
-    """Pipelines per cell: one without a WAN, otherwise up to twice what makes a transfer as short as a forward."""
-    if len(placement) == 1:
-        return [1]
-    forward_s = slots.cost(placement[0][0], layers[0], is_first=True, is_last=False).forward_s
-    slowest = max(max(slots.transfer_s(a, b), slots.transfer_s(b, a)) for (a, _), (b, _) in pairwise(placement))
-    enough = 2 * math.ceil(slowest / forward_s) if forward_s else _MOST_POOLED
-    most = min(max(2, enough), _MOST_POOLED, num_pipelines)
+def _cell_sizes(placement: Placement, num_pipelines: int) -> list[int]:
+    """Pipelines per cell: one without a WAN. The WAN's rate does not count: what is tried over a slow one is tried over
+    a fast one too, so that more bandwidth does not lead to a worse plan."""
+    most = min(_MOST_POOLED, num_pipelines) if len(placement) > 1 else 1
     return [n for n in range(1, most + 1) if num_pipelines % n == 0]
 
 

@@ -1,5 +1,6 @@
 """What to fall back to when a data center is lost: the best plan on what is left, and what the loss costs."""
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -7,7 +8,7 @@ from geotrain.cluster import Cluster
 from geotrain.errors import DoesNotFitError
 from geotrain.planner.answer import Answer, Find, Scored
 from geotrain.planner.ask import Ask
-from geotrain.planner.use import used_datacenters
+from geotrain.planner.use import kind_of, used_datacenters
 from geotrain.workload import Job
 
 
@@ -54,23 +55,48 @@ def _without(cluster: Cluster, job: Job, answer: Answer, lost: str, ask: Ask, fi
     )
 
 
-def without_the_smallest(cluster: Cluster, job: Job, answer: Answer, find: Find) -> dict[str, Scored]:
-    """The best plan without the smallest data center in use, to tell what that one brings; empty if there is none."""
+def without_each(cluster: Cluster, job: Job, answer: Answer, find: Find) -> dict[str, Scored | None]:
+    """The best plan without each data center in use, by a search of its own; None where nothing fits without it."""
+    found: dict[str, Scored | None] = {}
+    for name in used_datacenters(answer.best.result.plan):
+        left = cluster_without(cluster, name)
+        if any(dc.num_gpus for dc in left.datacenters):
+            found[name] = _best(left, job, answer.ask, find)
+    return found
+
+
+def with_each_alone(cluster: Cluster, job: Job, answer: Answer, find: Find) -> Answer:
+    """The same answer with the best plan in each single data center among the others, by a search of its own."""
     used = used_datacenters(answer.best.result.plan)
-    # Of equals, the later one in the pipeline.
-    smallest = min(reversed(used), key=lambda name: cluster.datacenter(name).num_gpus)
-    if len(used) < 2:
-        return {}
+    if len(used) == 1:
+        return answer
+    ask = replace(answer.ask, deadline_s=inf, max_cost=inf)
+    others = {kind_of(scored.result.plan): scored for scored in answer.others}
+    for dc in cluster.datacenters:
+        scored = _best(cluster_of(cluster, {dc.name}), job, ask, find) if dc.num_gpus else None
+        if scored is not None:
+            result = scored.result
+            scored = Scored(result=replace(result, plan=result.plan.change(cluster=cluster)))
+            kind = kind_of(result.plan)
+            others[kind] = min(scored, others.get(kind, scored), key=lambda one: one.score(ask.goal))
+    return replace(answer, others=tuple(sorted(others.values(), key=lambda one: one.score(ask.goal))))
+
+
+def _best(cluster: Cluster, job: Job, ask: Ask, find: Find) -> Scored | None:
     try:
-        found = find(cluster_without(cluster, smallest), job, replace(answer.ask, evaluations=answer.evaluations))
+        return find(cluster, job, ask).best
     except DoesNotFitError:
-        return {}
-    return {smallest: found.best}
+        return None
 
 
 def cluster_without(cluster: Cluster, name: str) -> Cluster:
     """The cluster after the loss, without the links to what is gone."""
-    datacenters = [dc for dc in cluster.datacenters if dc.name != name]
-    links = [link for link in cluster.wan.links if name not in link.directions[0]]
+    return cluster_of(cluster, {dc.name for dc in cluster.datacenters} - {name})
+
+
+def cluster_of(cluster: Cluster, names: Set[str]) -> Cluster:
+    """Only those data centers and the links between them."""
+    datacenters = [dc for dc in cluster.datacenters if dc.name in names]
+    links = [link for link in cluster.wan.links if names >= set(link.directions[0])]
     wan = cluster.wan.model_copy(update={"links": links})
     return cluster.model_copy(update={"datacenters": datacenters, "wan": wan})

@@ -67,6 +67,8 @@ class Found:
     gains: tuple[Gain, ...]
     interrupted: bool = False
     """Ctrl-C ended the search early."""
+    spans: int = 0
+    """Simulated in the search for it."""
 
 
 def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, spans: float = SPANS) -> Found:
@@ -100,7 +102,8 @@ def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, 
     else:
         chosen = min(good, key=lambda played: spread(played, robust).p95_s)
         gains.append(Gain(idea="robustness", step_s=float(problem.seconds(np.array(chosen.step_ticks)))))
-    return Found(played=chosen, gains=tuple(gains), interrupted=interrupted)
+    spent = int(spans - search.spans_left)
+    return Found(played=chosen, gains=tuple(gains), interrupted=interrupted, spans=spent)
 
 
 def quick(problem: Problem, poolings: Poolings) -> Found:

@@ -255,3 +255,40 @@ def test_room_that_cannot_be_left_is_a_sentence(geotrain, example: Path, options
     (example / "job.yaml").write_text(TIGHT)
     answer = geotrain("plan", "cluster.yaml", "job.yaml", *options)
     assert (answer.exit_code, answer.out, answer.err) == (2, "", f"error: {sentence}\n")
+
+
+@pytest.mark.usefixtures("two_used")
+def test_what_a_data_center_is_worth_is_a_plan_without_it(geotrain, example: Path):
+    """The same figures from `plan` on a cluster without it, from `--survive dc` and from `whatif`."""
+    asked = ("--schedule", "1f1b", "--json")
+    found = geotrain("plan", "cluster.yaml", "job.yaml", "--survive", "dc", *asked).json
+    used = {one["dc"]: one for one in found["worth"] if one["used"]}
+    losses = {one["lost"]: one for one in found["survive"]}
+    stories = geotrain("whatif", "cluster.yaml", "job.yaml", "--story", "lose-dc", "--workers", 1, *asked).json["rows"]
+    added = geotrain("whatif", "cluster.yaml", "job.yaml", "--story", "add-dc", "--workers", 1, *asked).json["rows"]
+    whole = yaml.safe_load((example / "cluster.yaml").read_text())
+
+    assert len(used) > 1 and used.keys() == losses.keys()
+    assert added[-1]["tokens_per_s"] == found["tokens_per_s"]
+    for name, one in used.items():
+        left = {**whole, "datacenters": [dc for dc in whole["datacenters"] if dc["name"] != name]}
+        left["wan"] = {"default": whole["wan"]["default"]}
+        (example / "left.yaml").write_text(yaml.safe_dump(left))
+        alone = geotrain("plan", "left.yaml", "job.yaml", *asked).json
+        (story,) = (row for row in stories if row["lost_datacenter"] == name)
+        assert one["tokens_per_s"] == alone["tokens_per_s"] == losses[name]["tokens_per_s"] == story["tokens_per_s"]
+        assert one["cost_per_billion_tokens"] == alone["cost_per_billion_tokens"]
+        assert one["change"] == pytest.approx(found["tokens_per_s"] / alone["tokens_per_s"] - 1)
+
+
+@pytest.mark.usefixtures("two_used")
+def test_the_best_plan_in_one_data_center_is_among_the_runners_up(geotrain, example: Path):
+    asked = ("--schedule", "1f1b", "--json")
+    others = {one["kind"]: one for one in geotrain("plan", "cluster.yaml", "job.yaml", *asked).json["others"]}
+    whole = yaml.safe_load((example / "cluster.yaml").read_text())
+    for dc in whole["datacenters"]:
+        single = {"datacenters": [dc], "wan": {"default": whole["wan"]["default"]}}
+        (example / "single.yaml").write_text(yaml.safe_dump(single))
+        best = geotrain("plan", "single.yaml", "job.yaml", *asked).json
+        assert others[best["kind"]]["tokens_per_s"] == best["tokens_per_s"]
+        assert others[best["kind"]]["left_out"]

@@ -181,3 +181,9 @@ def test_the_planner_can_be_held_to_one_way_across(geotrain):
 def test_a_file_that_is_not_there_is_one_sentence(geotrain):
     answer = geotrain("whatif", "none.yaml", "job.yaml", "--vary", RTT)
     assert (answer.exit_code, answer.err) == (2, "error: none.yaml: no such file\n")
+
+
+def test_a_field_that_makes_no_difference_is_said(geotrain):
+    asked = ("whatif", "cluster.yaml", "job.yaml", "--workers", 1, "--json", "--vary", "wan.default.price_per_gb=0,1")
+    answer = geotrain(*asked).json["answer"]
+    assert answer == "wan.default.price_per_gb made no difference: the answer is the same for every value."

@@ -4,7 +4,7 @@ import pytest
 
 from geotrain.errors import DoesNotFitError
 from geotrain.planner import Ask, find_plan
-from geotrain.planner.survive import cluster_without, fallbacks, without_the_smallest
+from geotrain.planner.survive import cluster_without, fallbacks, with_each_alone, without_each
 from geotrain.planner.use import used_datacenters
 from tests.planner.answers import datacenter, make_plan, three_datacenters
 
@@ -43,7 +43,7 @@ def test_the_only_data_center_has_nothing_to_fall_back_to():
     (east,) = fallbacks(plan.cluster, plan.job, found, find_plan)
 
     assert (east.answer, east.reason) == (None, "east holds all GPUs there are")
-    assert without_the_smallest(plan.cluster, plan.job, found, find_plan) == {}
+    assert without_each(plan.cluster, plan.job, found, find_plan) == {}
 
 
 def test_the_deadline_no_longer_counts():
@@ -71,10 +71,22 @@ def test_links_to_what_is_lost_go_with_it():
     assert [link.directions for link in left.wan.links] == [[("west", "south")]]
 
 
-def test_what_the_smallest_data_center_brings_is_looked_for_without_it():
+def test_what_each_data_center_brings_is_looked_for_without_it():
     found = replace(three_datacenters(), ask=QUICK)
     plan = found.best.result.plan
-    (name, scored) = next(iter(without_the_smallest(plan.cluster, plan.job, found, find_plan).items()))
+    without = without_each(plan.cluster, plan.job, found, find_plan)
 
-    assert name == "south"
-    assert name not in used_datacenters(scored.result.plan)
+    assert list(without) == ["east", "south"]
+    for name, scored in without.items():
+        assert scored is not None and name not in used_datacenters(scored.result.plan)
+        alone = find_plan(cluster_without(plan.cluster, name), plan.job, QUICK)
+        assert scored.s_per_token == alone.best.s_per_token
+
+
+def test_every_data_center_alone_is_among_the_others_on_the_whole_cluster():
+    found = replace(three_datacenters(), ask=QUICK, others=())
+    plan = found.best.result.plan
+    others = with_each_alone(plan.cluster, plan.job, found, find_plan).others
+
+    assert sorted(used_datacenters(one.result.plan)[0] for one in others) == ["east", "south", "west"]
+    assert all(one.result.plan.cluster == plan.cluster for one in others)

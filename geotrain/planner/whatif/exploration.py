@@ -1,11 +1,12 @@
 """A what-if at work: a story asks for points; what the notebook does not know yet goes to the workers."""
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from geotrain.planner.use import listed
 from geotrain.planner.whatif.grid import Point
 from geotrain.planner.whatif.notebook import Notebook
-from geotrain.planner.whatif.outcome import Outcome, plan_for
+from geotrain.planner.whatif.outcome import Found, Outcome, plan_for
 from geotrain.planner.whatif.workers import Workers
 
 Story = Generator[Sequence[Point], Sequence[Outcome], str]
@@ -79,6 +80,22 @@ class Exploration:
 
 
 def plain_grid(points: Sequence[Point]) -> Story:
-    """A story without a moral."""
-    yield points
-    return ""
+    """A story that ends with the fields that made no difference; with nothing to say where all did."""
+    outcomes = yield points
+    idle = [axis for axis in range(len(points[0].settings)) if _is_idle(axis, points, outcomes)]
+    names = listed([points[0].settings[axis].name for axis in idle] or [""])
+    return f"{names} made no difference: the answer is the same for every value." if idle else ""
+
+
+def _is_idle(axis: int, points: Sequence[Point], outcomes: Sequence[Outcome]) -> bool:
+    """Whether several values of it were tried, and all gave the same with everything else equal."""
+    found: dict[tuple[str, ...], list[Outcome]] = {}
+    for point, outcome in zip(points, outcomes, strict=True):
+        texts = [setting.text for setting in point.settings]
+        found.setdefault((*texts[:axis], *texts[axis + 1 :]), []).append(outcome)
+    return all(len(same) > 1 and all(_figures(one) == _figures(same[0]) for one in same) for same in found.values())
+
+
+def _figures(outcome: Outcome) -> Outcome:
+    """Without how the search went."""
+    return replace(outcome, evaluations=0, gap=0.0) if isinstance(outcome, Found) else outcome

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from geotrain.planner.answer import Answer, Scored
 from geotrain.planner.explain import Worth, next_datacenter
-from geotrain.planner.use import kind_of, num_cells, unused_datacenters, uses
+from geotrain.planner.use import kind_of, num_cells, unused_datacenters, used_datacenters, uses
 from geotrain.reports.textbars import figure_table
 from geotrain.reports.words import count, money, percent, ranges
 from geotrain.runnable import why_not_runnable
@@ -194,15 +194,27 @@ def other_rows(answer: Answer) -> list[list[str]]:
             f"{answer.best.s_per_token / scored.s_per_token - 1:+.1%}",
             money(scored.result.cost_per_billion_tokens),
         ]
-        for scored in answer.others[:_MOST_OTHERS]
+        for scored in _shown(answer.others)
     ]
+
+
+def _shown(others: tuple[Scored, ...]) -> list[Scored]:
+    """The best few, and always the best in a single data center."""
+    first, rest = list(others[:_MOST_OTHERS]), others[_MOST_OTHERS:]
+    if not any(_is_alone(scored) for scored in first):
+        first += [scored for scored in rest if _is_alone(scored)][:1]
+    return first
+
+
+def _is_alone(scored: Scored) -> bool:
+    return len(used_datacenters(scored.result.plan)) == 1
 
 
 OTHER_HEADINGS = ["layout", "GPUs", "step", "tokens/s", "against best", "cost/B tokens"]
 
 
 def _others(answer: Answer) -> Table:
-    left = len(answer.others) - _MOST_OTHERS
+    left = len(answer.others) - len(_shown(answer.others))
     table = figure_table(f"Runners-up of other kinds{f', {left} more not shown' if left > 0 else ''}")
     table.add_column(OTHER_HEADINGS[0], overflow="fold")
     for heading in OTHER_HEADINGS[1:]:
@@ -220,8 +232,8 @@ def search_sentence(answer: Answer) -> str:
     )
     better = f"more than {answer.gap:.1%} better" if answer.gap >= 0.0005 else "better"
     endings = {
-        "proven": f"no layout left aside is {better}",
-        "budget": f"stopped by the budget; no layout left aside is {better}",
-        "interrupted": f"interrupted: this is the best so far; no layout left aside is {better}",
+        "proven": f"no layout considered is {better}",
+        "budget": f"stopped by the budget; no layout considered is {better}",
+        "interrupted": f"interrupted: this is the best so far; no layout considered is {better}",
     }
     return f"Search: {looked}; {endings[answer.ending]}."

@@ -6,7 +6,7 @@ from typing import Any
 
 from geotrain.plan import MadeBy
 from geotrain.planner.answer import Answer, Scored
-from geotrain.planner.explain import Explanation, next_datacenter, worth
+from geotrain.planner.explain import Explanation, Worth, next_datacenter, worth
 from geotrain.planner.survive import Fallback
 from geotrain.planner.use import kind_of, num_cells, unused_datacenters, uses
 from geotrain.runnable import why_not_runnable
@@ -16,12 +16,13 @@ def answer_json(
     answer: Answer,
     *,
     origin: MadeBy | None = None,
+    worths: tuple[Worth, ...] = (),
     explanation: Explanation | None = None,
     fallbacks: Sequence[Fallback] | None = None,
     runnable: Scored | None = None,
 ) -> dict[str, Any]:
     """What was found; parts that were not asked for are null."""
-    worths = explanation.worth if explanation else worth(answer)
+    worths = worths or worth(answer)
     reasons = {id(rival.scored): rival.reason for rival in explanation.rivals} if explanation else {}
     return {
         "plan": answer.best.result.plan.change(made_by=origin).dump(),
