@@ -27,7 +27,7 @@ class Pair:
 
 
 def random_case(seed: int) -> tuple[Cluster, Job]:
-    """Two or three data centers with up to 16 GPUs each, and 4 to 24 layers."""
+    """Two or three data centers with up to 16 GPUs each, all of their memory to be used, and 4 to 24 layers."""
     luck = random.Random(seed)
     kind, mixed = luck.choice(_GPUS), luck.random() < 0.4
     dcs = [
@@ -38,6 +38,7 @@ def random_case(seed: int) -> tuple[Cluster, Job]:
             "gpu": luck.choice(_GPUS) if mixed else kind,
             "price_per_gpu_hour": luck.choice([1.0, 2.0]),
             "fabric": {"rate": "100 Gbit/s", "latency": "10 us"},
+            "memory_reserve": 0,
         }
         for number in range(luck.randint(2, 3))
     ]
