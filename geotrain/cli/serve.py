@@ -285,7 +285,7 @@ def _serve(
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         async with service(site, card, terms, metrics=metrics, journal=journal, say=say) as running:
             app = create_app(running.reception, keys=keys, limits=limits, metrics=metrics, log=log)
-            async with listening(app, host=host, port=port, keys=keys, left_s=left_s) as bound:
+            async with listening(app, host=host, port=port, keys=keys, limits=limits, left_s=left_s) as bound:
                 say(f"{card.name}: {len(site.layers())} workers and a decoder are starting")
                 starting = asyncio.create_task(running.started())
                 ending = asyncio.create_task(ended.wait())

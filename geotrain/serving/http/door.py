@@ -82,11 +82,19 @@ class Door:
         declared = headers.get("content-length", "")
         self._check_size(int(declared) if declared.isdecimal() else 0)
         try:
-            async with asyncio.timeout(self._limits.deadline_s):
-                body = await self._read(receive, reply.entry)
+            body = await self._read_in_time(receive, reply.entry)
             await self._watch(self._app(scope, _replay(body), reply.send), receive, reply)
         finally:
             self._held_bytes -= reply.entry.body_bytes
+
+    async def _read_in_time(self, receive: Receive, entry: Entry) -> bytes:
+        limit_s = min(self._limits.body_s, self._limits.deadline_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._read(receive, entry)
+        except TimeoutError:
+            message = f"the body did not arrive within {limit_s:g} s"
+            raise Refusal(408, "request_timeout", message) from None
 
     async def _read(self, receive: Receive, entry: Entry) -> bytes:
         """The whole body, counted while the request is under way."""
