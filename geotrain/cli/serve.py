@@ -48,7 +48,11 @@ def command(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 takes any that is free.")] = 8000,
     api_keys: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A line for each key: key, tenant, priority 0 to 4.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A line for each key: key, tenant, priority 0 to 4, quotas such as requests=20 tokens=100000 rate=5.",
+        ),
     ] = None,
     name: Annotated[
         str | None,
