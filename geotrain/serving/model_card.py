@@ -55,7 +55,7 @@ class ModelCard:
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
         """The tokens of a conversation; the template has put in every special token."""
-        text = self.template.render(messages)
+        text = self.template.render(messages, max_chars=self.max_chars)
         return tuple(self.tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
 

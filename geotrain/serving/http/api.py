@@ -114,8 +114,8 @@ def create_app(engine: Engine, *, keys: Keys, limits: Limits, metrics: Metrics, 
 
 
 async def _tokens(asked: Asked, card: ModelCard, *, size_bytes: int) -> list[tuple[int, ...]]:
-    """Long texts take their time in a thread; a thread costs more than a short text."""
-    if size_bytes > _SHORT_BYTES:
+    """Long texts and models' templates take their time in a thread; a thread costs more than a short text."""
+    if size_bytes > _SHORT_BYTES or (isinstance(asked, ChatRequest) and not card.template.is_quick):
         return await asyncio.to_thread(tokens_of, asked, card)
     return tokens_of(asked, card)
 
