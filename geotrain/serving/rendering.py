@@ -1,8 +1,8 @@
 """The process that renders a model's chat template; it is run as a script and knows nothing else of geotrain.
 
-A template is a program from outside. Here it can neither go on for ever nor take all memory: a timer ends the process in
-the middle of whatever it does. The timer counts the CPU's time, so it does not mind a busy machine. Lines of JSON in and
-out: first the template's source, then conversations.
+A template is a program from outside. Here it can neither go on for ever nor take all memory: a timer ends the process
+in the middle of whatever it does. The timer counts the CPU's time, so it does not mind a busy machine. Lines of JSON
+in and out: first the template's source, then conversations.
 """
 
 import json
