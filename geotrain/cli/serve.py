@@ -48,7 +48,11 @@ def command(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 takes any that is free.")] = 8000,
     api_keys: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A line for each key: key, tenant, priority 0 to 4.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A line for each key: key, tenant, priority 0 to 4, quotas such as requests=20 tokens=100000 rate=5.",
+        ),
     ] = None,
     name: Annotated[
         str | None,
@@ -285,7 +289,7 @@ def _serve(
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         async with service(site, card, terms, metrics=metrics, journal=journal, say=say) as running:
             app = create_app(running.reception, keys=keys, limits=limits, metrics=metrics, log=log)
-            async with listening(app, host=host, port=port, keys=keys, left_s=left_s) as bound:
+            async with listening(app, host=host, port=port, keys=keys, limits=limits, left_s=left_s) as bound:
                 say(f"{card.name}: {len(site.layers())} workers and a decoder are starting")
                 starting = asyncio.create_task(running.started())
                 ending = asyncio.create_task(ended.wait())

@@ -28,7 +28,8 @@ from geotrain.serving.messages import (
     Windows,
 )
 from geotrain.serving.metrics import Metrics
-from geotrain.serving.requests import SOON_S, Live, Requests
+from geotrain.serving.requests import Live, Requests
+from geotrain.serving.room import SOON_S
 from geotrain.serving.steps import Steps
 from geotrain.serving.tasks import start, tasks
 from geotrain.serving.watching import Watch

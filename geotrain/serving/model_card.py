@@ -27,12 +27,15 @@ class ModelCard:
     vocab_size: int
     tokenizer: tokenizers.Tokenizer
     template: ChatTemplate
+    max_chars: int
+    """No longer text can have so few tokens that it fits the model."""
 
     @classmethod
     def load(cls, directory: Path, *, name: str, created: int, max_model_len: int, vocab_size: int) -> Self:
         """With tokenizer.json and, if there are, the chat template and special tokens of a Hugging Face directory."""
         tokenizer = _tokenizer(directory / TOKENIZER)
-        if (largest := max(tokenizer.get_vocab().values(), default=0)) >= vocab_size:
+        vocab = tokenizer.get_vocab()
+        if (largest := max(vocab.values(), default=0)) >= vocab_size:
             raise InputError(
                 f"{directory / TOKENIZER}: has token {largest}, but the model's vocab_size is {vocab_size}"
             )
@@ -43,6 +46,7 @@ class ModelCard:
             vocab_size=vocab_size,
             tokenizer=tokenizer,
             template=_template(directory),
+            max_chars=max_model_len * max(map(len, vocab), default=1),
         )
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -51,7 +55,7 @@ class ModelCard:
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
         """The tokens of a conversation; the template has put in every special token."""
-        text = self.template.render(messages)
+        text = self.template.render(messages, max_chars=self.max_chars)
         return tuple(self.tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
 

@@ -8,7 +8,8 @@ from geotrain.serving.engine import LiveEngine
 from geotrain.serving.metrics import Metrics
 from geotrain.serving.model_card import ModelCard
 from geotrain.serving.outside import Outside
-from geotrain.serving.requests import SOON_S, Live
+from geotrain.serving.requests import Live
+from geotrain.serving.room import SOON_S
 
 _ENDING = "the service is about to end"
 

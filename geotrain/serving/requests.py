@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,10 +10,8 @@ from itertools import count
 
 from geotrain.errors import InputError
 from geotrain.prefill.request import Request
-from geotrain.serving.contract import Busy, Piece, Prompt, rounded
-
-SOON_S = 1.0
-"""When to come back, where nobody knows better."""
+from geotrain.serving.contract import Piece, Prompt, rounded
+from geotrain.serving.room import Room
 
 
 @dataclass(eq=False, kw_only=True)
@@ -61,8 +60,12 @@ class Requests:
         self._by_number: dict[int, Live] = {}
         self._none = asyncio.Event()
         self._none.set()
-        self.reserved_tokens = 0
+        self._room = Room()
+
+    @property
+    def reserved_tokens(self) -> int:
         """At the decoder, for all of them."""
+        return self._room.taken_tokens
 
     @property
     def under_way(self) -> int:
@@ -76,7 +79,10 @@ class Requests:
                 await self._none.wait()
 
     def add(self, prompt: Prompt, room_tokens: int) -> Live:
-        """One more, if a decoder with so much room has enough left: else Busy, or InputError if it never will."""
+        """One more, if a decoder with so much room has enough left for its tenant.
+
+        Busy if it has not now, InputError if it never will.
+        """
         request = Request(
             id=next(self._numbers),
             arrival_s=prompt.arrival_s,
@@ -89,9 +95,7 @@ class Requests:
         asked = live.room_tokens
         if asked > room_tokens:
             raise InputError(f"prompt and answer take {asked} tokens at the decoder, and it has room for {room_tokens}")
-        if self.reserved_tokens + asked > room_tokens:
-            raise Busy("the decoder has no room for another answer", retry_after_s=SOON_S)
-        self.reserved_tokens += asked
+        self._room.take(prompt.tenant, asked, room_tokens, time.monotonic())
         self._by_name[prompt.id] = self._by_number[request.id] = live
         self._none.clear()
         return live
@@ -101,7 +105,7 @@ class Requests:
         if self._by_name.pop(live.prompt.id, None) is None:
             return False
         del self._by_number[live.request.id]
-        self.reserved_tokens -= live.room_tokens
+        self._room.give_back(live.prompt.tenant, live.room_tokens)
         if not self._by_name:
             self._none.set()
         return True

@@ -82,7 +82,8 @@ def create_app(engine: Engine, *, keys: Keys, limits: Limits, metrics: Metrics, 
         return PlainTextResponse(metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def answer(asked: Asked, request: Request, kind: type[Form]) -> Response:
-        entry, caller = request.state.entry, request.state.caller
+        entry, held = request.state.entry, request.state.held
+        caller = held.caller
         card = card_of(engine, asked.model)
         form = kind(card.name, counts_usage=asked.counts_usage)
         entry.model, entry.answer, entry.tenant = card.name, form.id, caller.tenant or asked.user or ""
@@ -99,6 +100,7 @@ def create_app(engine: Engine, *, keys: Keys, limits: Limits, metrics: Metrics, 
             for index, tokens in enumerate(await _tokens(asked, card, size_bytes=len(await request.body())))
         ]
         entry.prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
+        held.take(entry.prompt_tokens + sum(prompt.sampling.max_tokens for prompt in prompts))
         pieces = generate([Call(engine, prompt, entry=entry, metrics=metrics) for prompt in prompts])
         if not asked.stream:
             return JSONResponse(await _whole(pieces, form, entry))
@@ -112,8 +114,8 @@ def create_app(engine: Engine, *, keys: Keys, limits: Limits, metrics: Metrics, 
 
 
 async def _tokens(asked: Asked, card: ModelCard, *, size_bytes: int) -> list[tuple[int, ...]]:
-    """Long texts take their time in a thread; a thread costs more than a short text."""
-    if size_bytes > _SHORT_BYTES:
+    """Long texts and models' templates take their time in a thread; a thread costs more than a short text."""
+    if size_bytes > _SHORT_BYTES or (isinstance(asked, ChatRequest) and not card.template.is_quick):
         return await asyncio.to_thread(tokens_of, asked, card)
     return tokens_of(asked, card)
 

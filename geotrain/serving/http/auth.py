@@ -1,7 +1,7 @@
-"""API keys: who asks, on whose account, how urgently.
+"""API keys: who asks, on whose account, how urgently, and how much.
 
-    # one per line: key, tenant, priority; the last two may be left out
-    sk-0123456789abcdef  search-team  1
+    # one per line: key, tenant, priority, quotas; all but the key may be left out
+    sk-0123456789abcdef  search-team  1  requests=20 tokens=100000 rate=5
 
 Only the keys' SHA-256 is kept, so that no log, error or dump can show one.
 """
@@ -20,6 +20,9 @@ from geotrain.files import read_text
 _KEY = re.compile(r"[!-~]{16,256}")
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PRIORITY = re.compile(r"[0-4]")
+_QUOTA = re.compile(r"(requests|tokens|rate)=([0-9]{1,9}(?:\.[0-9]{1,3})?)")
+_MOST_REQUESTS = 256
+"""Of a tenant under way at the same time, where its key does not say."""
 _BEARER = re.compile(r"bearer +([!-~]+) *", re.IGNORECASE)
 
 
@@ -28,9 +31,15 @@ class Caller:
     """Whom a request is for."""
 
     tenant: str = ""
-    """Empty: the request may say."""
+    """Empty where there are no keys: the request may say."""
     priority: int = 0
     """Each level weighs four times the one below."""
+    max_requests: int | None = None
+    """Under way at the same time."""
+    max_tokens: int | None = None
+    """Of prompts and answers under way at the same time."""
+    rate: float | None = None
+    """Requests a second."""
 
 
 class Keys:
@@ -53,12 +62,12 @@ class Keys:
         for number, words in lines:
             if not words or words[0].startswith("#"):
                 continue
-            digest, caller = _entry(words, where=f"{source}: line {number}")
+            digest, caller = _entry(words, number, where=f"{source}: line {number}")
             if digest in callers:
                 raise InputError(f"{source}: line {number}: this key is given twice")
             callers[digest] = caller
         if not callers:
-            raise InputError(f"{source}: has no key; a line is: key tenant priority")
+            raise InputError(f"{source}: has no key; a line is: key tenant priority quotas")
         return cls(tuple(callers.items()))
 
     def __bool__(self) -> bool:
@@ -77,9 +86,10 @@ class Keys:
         return found
 
 
-def _entry(words: list[str], *, where: str) -> tuple[bytes, Caller]:
+def _entry(words: list[str], number: int, *, where: str) -> tuple[bytes, Caller]:
     """The messages never repeat what was written: it may be a key."""
-    key, tenant, priority, *more = [*words, "", "", ""][: max(3, len(words))]
+    named = next((at for at, word in enumerate(words) if at and "=" in word), len(words))
+    key, tenant, priority, *more = [*words[:named], "", "", ""][: max(3, named)]
     if not _KEY.fullmatch(key):
         raise InputError(f"{where}: a key must be 16 to 256 printable ASCII characters")
     if tenant and not _TENANT.fullmatch(tenant):
@@ -87,5 +97,23 @@ def _entry(words: list[str], *, where: str) -> tuple[bytes, Caller]:
     if priority and not _PRIORITY.fullmatch(priority):
         raise InputError(f"{where}: a priority must be 0 to 4")
     if more:
-        raise InputError(f"{where}: has {len(words)} words and must have at most 3: key tenant priority")
-    return sha256(key.encode()).digest(), Caller(tenant=tenant, priority=int(priority or 0))
+        raise InputError(f"{where}: has {named} words and must have at most 3 before its quotas: key tenant priority")
+    quotas = _quotas(words[named:], where=where)
+    return sha256(key.encode()).digest(), Caller(
+        tenant=tenant or f"key-{number}",
+        priority=int(priority or 0),
+        max_requests=int(quotas.get("requests", _MOST_REQUESTS)),
+        max_tokens=int(quotas["tokens"]) if "tokens" in quotas else None,
+        rate=quotas.get("rate"),
+    )
+
+
+def _quotas(words: list[str], *, where: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for word in words:
+        match = _QUOTA.fullmatch(word)
+        if match is None or float(match[2]) == 0 or (match[1] != "rate" and "." in match[2]) or match[1] in found:
+            message = "a quota must be requests=N, tokens=N or rate=N a second, above 0, and each at most once"
+            raise InputError(f"{where}: {message}")
+        found[match[1]] = float(match[2])
+    return found

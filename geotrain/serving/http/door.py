@@ -11,11 +11,12 @@ from uuid import uuid4
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from geotrain.serving.contract import Busy, Draining
+from geotrain.serving.contract import Draining
 from geotrain.serving.http.access_log import AccessLog, Entry
 from geotrain.serving.http.auth import Caller, Keys
 from geotrain.serving.http.forms import EVENTS, event
 from geotrain.serving.http.limits import Limits
+from geotrain.serving.http.quotas import Held, Quotas
 from geotrain.serving.http.refusals import CLIENT_GONE, Refusal
 from geotrain.serving.metrics import Metrics
 
@@ -26,7 +27,7 @@ _SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class Door:
-    """The inner application finds its `entry` of the log and its `caller` in the request's state."""
+    """The inner application finds its `entry` of the log and what it has `held` of its quota in the request's state."""
 
     def __init__(
         self, app: ASGIApp, *, keys: Keys, limits: Limits, metrics: Metrics, log: AccessLog, paths: Collection[str]
@@ -38,7 +39,7 @@ class Door:
         self._metrics = metrics
         self._log = log
         self._paths = paths
-        self._held_bytes = 0
+        self._quotas = Quotas(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,8 +59,12 @@ class Door:
         try:
             caller = self._caller(scope["path"], headers)
             reply.entry.tenant = caller.tenant
-            scope.setdefault("state", {}).update(entry=reply.entry, caller=caller)
-            await self._enter(scope, headers, receive, reply)
+            held = self._quotas.enter(caller)
+            scope.setdefault("state", {}).update(entry=reply.entry, held=held)
+            try:
+                await self._enter(scope, headers, receive, reply, held)
+            finally:
+                held.leave()
         except _ClientGoneError:
             raise
         except Exception as error:
@@ -78,17 +83,24 @@ class Door:
             raise Refusal(401, "invalid_api_key", message, headers={"www-authenticate": "Bearer"})
         return caller
 
-    async def _enter(self, scope: Scope, headers: Mapping[str, str], receive: Receive, reply: "_Reply") -> None:
+    async def _enter(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, reply: "_Reply", held: Held
+    ) -> None:
         declared = headers.get("content-length", "")
         self._check_size(int(declared) if declared.isdecimal() else 0)
-        try:
-            async with asyncio.timeout(self._limits.deadline_s):
-                body = await self._read(receive, reply.entry)
-            await self._watch(self._app(scope, _replay(body), reply.send), receive, reply)
-        finally:
-            self._held_bytes -= reply.entry.body_bytes
+        body = await self._read_in_time(receive, reply.entry, held)
+        await self._watch(self._app(scope, _replay(body), reply.send), receive, reply)
 
-    async def _read(self, receive: Receive, entry: Entry) -> bytes:
+    async def _read_in_time(self, receive: Receive, entry: Entry, held: Held) -> bytes:
+        limit_s = min(self._limits.body_s, self._limits.deadline_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._read(receive, entry, held)
+        except TimeoutError:
+            message = f"the body did not arrive within {limit_s:g} s"
+            raise Refusal(408, "request_timeout", message) from None
+
+    async def _read(self, receive: Receive, entry: Entry, held: Held) -> bytes:
         """The whole body, counted while the request is under way."""
         chunks, more = [], True
         while more:
@@ -97,10 +109,8 @@ class Door:
                 raise _ClientGoneError("client_gone")
             chunks.append(message.get("body", b""))
             entry.body_bytes += len(chunks[-1])
-            self._held_bytes += len(chunks[-1])
             self._check_size(entry.body_bytes)
-            if self._held_bytes > self._limits.max_held_bytes:
-                raise Busy("too many bytes of requests are being worked on", retry_after_s=1.0)
+            held.read(len(chunks[-1]))
             more = message.get("more_body", False)
         return b"".join(chunks)
 

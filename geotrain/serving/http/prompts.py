@@ -20,10 +20,23 @@ def card_of(engine: Engine, name: str) -> ModelCard:
 
 
 def tokens_of(asked: Asked, card: ModelCard) -> list[Tokens]:
-    """One or more prompts. May take a while for long texts."""
+    """One or more prompts. May take a while for long texts; refuses those that cannot fit the model."""
     if isinstance(asked, ChatRequest):
+        _check_length(sum(message.size_chars for message in asked.messages), card, param="messages")
         return [card.chat([message.plain() for message in asked.messages])]
+    for prompt in asked.prompts:
+        if isinstance(prompt, str):
+            _check_length(len(prompt), card, param="prompt")
     return [card.encode(prompt) if isinstance(prompt, str) else tuple(prompt) for prompt in asked.prompts]
+
+
+def _check_length(size_chars: int, card: ModelCard, *, param: str) -> None:
+    if size_chars > card.max_chars:
+        message = (
+            f"the prompt has {size_chars} characters and must have at most {card.max_chars}, "
+            f"the most that {card.max_model_len} tokens, the length of this model, can hold"
+        )
+        raise Refusal(400, "context_length_exceeded", message, param=param)
 
 
 def sampling_of(asked: Asked, tokens: Tokens, card: ModelCard) -> Sampling:

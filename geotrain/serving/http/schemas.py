@@ -13,12 +13,20 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag, m
 from geotrain.files import Number, Whole
 
 MAX_PROMPTS = 64
+MAX_MESSAGES = 2048
+MAX_PARTS = 1024
+"""Of a message."""
+MAX_STOPS = 16
+MAX_TOKENS = 1 << 20
+"""Of a prompt that is given as tokens; the model's length is less."""
+# A list is bounded and read up to its first mistake: a million mistakes would take minutes to collect.
 _Flag = Annotated[bool, Strict()]
 # Without a limit pydantic would let halves of surrogate pairs through, which no tokenizer takes.
 _Text = Annotated[str, Field(max_length=1 << 30)]
 _Stop = Annotated[str, Field(min_length=1, max_length=256)]
 _Count = Annotated[Whole, Field(ge=1, le=1 << 31)]
-_Tokens = Annotated[list[Annotated[Whole, Field(ge=0, lt=1 << 31)]], Field(min_length=1)]
+_Token = Annotated[Whole, Field(ge=0, lt=1 << 31)]
+_Tokens = Annotated[list[_Token], Field(min_length=1, max_length=MAX_TOKENS, fail_fast=True)]
 
 _REFUSED: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
@@ -69,7 +77,7 @@ class _Asked(_Schema):
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
     seed: Annotated[Whole, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
-    stop: _Stop | Annotated[list[_Stop], Field(max_length=16)] | None = None
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     stream: _Flag | None = None
     stream_options: StreamOptions | None = None
     user: Annotated[str, Field(max_length=256)] | None = None
@@ -114,9 +122,9 @@ class CompletionRequest(_Asked):
 
     prompt: Annotated[
         Annotated[_Text, Tag("text")]
-        | Annotated[list[_Text], Field(max_length=MAX_PROMPTS), Tag("texts")]
+        | Annotated[list[_Text], Field(max_length=MAX_PROMPTS, fail_fast=True), Tag("texts")]
         | Annotated[_Tokens, Tag("tokens")]
-        | Annotated[list[_Tokens], Field(max_length=MAX_PROMPTS), Tag("lists")],
+        | Annotated[list[_Tokens], Field(max_length=MAX_PROMPTS, fail_fast=True), Tag("lists")],
         Discriminator(_prompt_kind),
     ]
     """A text, tokens, or several of either: one choice each."""
@@ -146,7 +154,13 @@ class Message(_Schema):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: _Text | list[TextPart]
+    content: _Text | Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+    @property
+    def size_chars(self) -> int:
+        """Characters of its text."""
+        parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        return sum(map(len, parts))
 
     def plain(self) -> dict[str, str]:
         """As templates take it: developers give the system's instructions, parts are lines."""
@@ -157,7 +171,7 @@ class Message(_Schema):
 class ChatRequest(_Asked):
     """Body of /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_completion_tokens: _Count | None = None
     """The newer name of max_tokens, which it overrules."""
 

@@ -2,25 +2,28 @@
 
 import asyncio
 import ipaddress
+import resource
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from geotrain.errors import InputError
 from geotrain.serving.http.auth import Keys
+from geotrain.serving.http.connection import protocol
+from geotrain.serving.http.limits import Limits
 
 _BACKLOG = 4096
-_KEEP_ALIVE_S = 75
 _LAST_WORDS_S = 5.0
 """For telling those who were cancelled."""
 
 
 @asynccontextmanager
 async def listening(
-    app: ASGIApp, *, host: str, port: int, keys: Keys, left_s: Callable[[], float]
+    app: ASGIApp, *, host: str, port: int, keys: Keys, limits: Limits, left_s: Callable[[], float]
 ) -> AsyncIterator[int]:
     """Answer requests inside the block, which gets the port; port 0 takes any.
 
@@ -29,9 +32,11 @@ async def listening(
     """
     if not keys and not _is_loopback(host):
         raise InputError(f"host: {host} can be reached by others, so API keys are needed; without keys take 127.0.0.1")
+    limits = limits.within(_open_files(limits.max_connections))
     sock = _bound(host, port)
     config = uvicorn.Config(
         app,
+        http=protocol(limits),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -39,7 +44,7 @@ async def listening(
         ws="none",
         lifespan="off",
         backlog=_BACKLOG,
-        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_keep_alive=limits.idle_s,  # type: ignore[arg-type]  # call_later takes fractions,
     )
     server = _Server(config)
     running = asyncio.create_task(server.serve(sockets=[sock]))
@@ -56,6 +61,19 @@ async def listening(
 class _Server(uvicorn.Server):
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
+
+
+def _open_files(connections: int) -> int:
+    """How many files this process may open, after asking for twice as many as there may be connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    wanted = 2 * connections if hard == resource.RLIM_INFINITY else min(2 * connections, hard)
+    if soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return soft
 
 
 def _is_loopback(host: str) -> bool:

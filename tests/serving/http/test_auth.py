@@ -13,15 +13,15 @@ from tests.serving import patient
 from tests.serving.http.toy import MODEL, Toy, served
 
 ADA, BOB = "sk-ada-0123456789", "sk-bob-0123456789"
-FILE = f"# our teams\n{ADA} ada 2\n\n{BOB}\n"
+FILE = f"# our teams\n{ADA} ada 2 requests=20 rate=0.5 tokens=1000\n\n{BOB}\n"
 
 
 def test_a_file_of_keys(tmp_path: Path):
     path = tmp_path / "keys"
     path.write_text(FILE)
     keys = Keys.load(path)
-    assert keys.caller(f"Bearer {ADA}") == Caller(tenant="ada", priority=2)
-    assert keys.caller(f"bearer  {BOB} ") == Caller()
+    assert keys.caller(f"Bearer {ADA}") == Caller(tenant="ada", priority=2, max_requests=20, max_tokens=1000, rate=0.5)
+    assert keys.caller(f"bearer  {BOB} ") == Caller(tenant="key-4", max_requests=256)
 
 
 @given(st.text())
@@ -43,6 +43,10 @@ def test_no_keys_let_everybody_in():
         pytest.param(f"{ADA} a/b", "keys: line 1: a tenant must be", id="tenant"),
         pytest.param(f"{BOB}\n{ADA} ada 9", "keys: line 2: a priority must be 0 to 4", id="priority"),
         pytest.param(f"{ADA} ada 1 {BOB}", "keys: line 1: has 4 words", id="words"),
+        pytest.param(f"{ADA} ada 1 rate=0", "keys: line 1: a quota must be", id="quota"),
+        pytest.param(f"{ADA} ada tokens=1 tokens=2", "keys: line 1: a quota must be", id="quota twice"),
+        pytest.param(f"{ADA} requests=1.5", "keys: line 1: a quota must be", id="part of a request"),
+        pytest.param(f"{ADA} requests=1 ada", "keys: line 1: a quota must be", id="order"),
         pytest.param(f"{ADA} ada\n{ADA} bob", "keys: line 2: this key is given twice", id="twice"),
     ],
 )
@@ -71,5 +75,5 @@ def test_only_with_a_key():
         with site.client(key=BOB) as bob:
             bob.completions.create(model=MODEL, prompt="a", user="bob")
         log = "".join(map(str, site.entries(6)))
-    assert [(prompt.tenant, prompt.priority) for prompt in site.engine.prompts] == [("ada", 2), ("bob", 0)]
+    assert [(prompt.tenant, prompt.priority) for prompt in site.engine.prompts] == [("ada", 2), ("key-4", 0)]
     assert not any(secret in log for secret in (ADA, BOB, "sk-eve"))

@@ -3,15 +3,19 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import openai
 import pytest
 import uvloop
 
+from geotrain.serving.chat_template import ChatTemplate
 from geotrain.serving.contract import Broken
 from geotrain.serving.http.limits import Limits
+from geotrain.serving.model_card import ModelCard
 from tests.serving import patient
-from tests.serving.http.toy import HEAD, MODEL, Site, Toy, sent, served, wait_until
+from tests.serving.http.toy import HEAD, MODEL, Site, Toy, card, sent, served, wait_until
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 BODY = {"model": MODEL, "prompt": "a"}
@@ -87,11 +91,12 @@ def test_a_stream_that_takes_too_long():
 
 
 def test_a_body_that_takes_too_long():
-    with served(Toy(), limits=Limits(deadline_s=0.2)) as site:
+    with served(Toy(), limits=Limits(body_s=0.2)) as site:
         client = socket.create_connection(("127.0.0.1", site.port))
         with client:
             client.sendall(HEAD + b"content-length: 100\r\n\r\n{")
-            assert b" 504 " in client.recv(1000)
+            answer = b"".join(iter(lambda: client.recv(1000), b""))
+    assert answer.startswith(b"HTTP/1.1 408 ") and b'"code": "request_timeout"' in answer
 
 
 def test_a_client_that_does_not_read_is_dropped():
@@ -102,3 +107,21 @@ def test_a_client_that_does_not_read_is_dropped():
             (entry,) = site.entries(1)
         assert (entry["status"], entry["error"]) == (499, "client_stalled")
         assert engine.under_way == set()
+
+
+def test_a_chat_template_that_does_not_end_keeps_nobody_else_waiting():
+    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+    class Endless(Toy):
+        @property
+        def models(self) -> list[ModelCard]:
+            return [mine]
+
+    mine = replace(card(), template=ChatTemplate(endless, limit_s=1.0))
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+    with served(Endless()) as site, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(patient.post, f"{site.url}/v1/chat/completions", json=chat)
+        assert patient.post(f"{site.url}/v1/completions", json=BODY).status_code == 200
+        answer = asked.result()
+    assert answer.status_code == 400
+    assert "took longer than 1 s" in answer.json()["error"]["message"]

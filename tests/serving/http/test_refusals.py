@@ -3,14 +3,17 @@
 import gc
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx2 as httpx
 import openai
 import pytest
+from pydantic import ValidationError
 
 from geotrain.serving.contract import Broken, Busy
 from geotrain.serving.http.limits import Limits
+from geotrain.serving.http.schemas import ChatRequest, CompletionRequest
+from geotrain.serving.model_card import ModelCard
 from tests.serving import patient
 from tests.serving.http.toy import MODEL, Site, Toy, served
 
@@ -51,6 +54,22 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
         pytest.param(TEXT, {"top_p": 0}, "top_p", "must be above 0", id="top_p"),
         pytest.param(TEXT, {"seed": 1 << 70}, "seed", "seed is 1180591620717411303424", id="seed"),
         pytest.param(TEXT, {"stop": [""]}, "stop", r"stop\[0\] is ''", id="empty stop"),
+        pytest.param(TEXT, {"stop": ["x"] * 17}, "stop", "list of at most 16", id="too many stops"),
+        pytest.param(
+            CHAT,
+            {"messages": [{"role": "user", "content": ""}] * 2049},
+            "messages",
+            "list of at most 2048",
+            id="too many messages",
+        ),
+        pytest.param(
+            CHAT,
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * 1025}]},
+            "messages",
+            "list of at most 1024",
+            id="too many parts",
+        ),
+        pytest.param(TEXT, {"prompt": [1] * ((1 << 20) + 1)}, "prompt", "at most 1048576", id="too many tokens"),
         pytest.param(TEXT, {"n": 2}, None, "n can only be 1 on this server", id="n"),
         pytest.param(TEXT, {"echo": True}, None, "echo can only be false", id="echo"),
         pytest.param(TEXT, {"logprobs": 0}, None, "logprobs can only be false", id="logprobs"),
@@ -77,6 +96,48 @@ def test_wrong_fields(site: Site, path: str, change: dict[str, Any], param: str 
     with pytest.raises(ValueError, match=message):
         raise ValueError(error["message"])
     assert site.engine.prompts == []
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        pytest.param(TEXT, {"prompt": [-1] * 1_000_000}, id="tokens"),
+        pytest.param(TEXT, {"prompt": [[-1] * 1_000_000] * 2}, id="lists of tokens"),
+        pytest.param(TEXT, {"prompt": [None] * 500_000}, id="prompts"),
+        pytest.param(TEXT, {"prompt": "a", "stop": [1] * 1_000_000}, id="stops"),
+        pytest.param(CHAT, {"messages": [0] * 1_000_000}, id="messages"),
+        pytest.param(CHAT, {"messages": [{"role": "user", "content": [0] * 1_000_000}]}, id="parts"),
+    ],
+)
+def test_checking_stops_at_the_first_mistake_of_a_list(path: str, change: dict[str, Any]):
+    """A million of them took minutes of the event loop, and of its memory."""
+    schema = CompletionRequest if path == TEXT else ChatRequest
+    with pytest.raises(ValidationError) as raised:
+        schema.model_validate({"model": MODEL} | change)
+    assert raised.value.error_count() <= 4
+
+
+def no_tokenizing(*asked: object) -> NoReturn:
+    raise AssertionError("a text that cannot fit was tokenized")
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "param"),
+    [
+        pytest.param(TEXT, {"prompt": "a" * 1_000_000}, "prompt", id="text"),
+        pytest.param(TEXT, {"prompt": ["a", "a" * 1_000_000]}, "prompt", id="one of several"),
+        pytest.param(CHAT, {"messages": [{"role": "user", "content": "a" * 500_000}] * 2}, "messages", id="chat"),
+    ],
+)
+def test_a_text_that_cannot_fit_is_not_tokenized(
+    site: Site, path: str, change: dict[str, Any], param: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ModelCard, "encode", no_tokenizing)
+    monkeypatch.setattr(ModelCard, "chat", no_tokenizing)
+    answer = patient.post(site.url + path, json={"model": MODEL} | change)
+    error = error_of(answer)
+    assert (answer.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", param)
+    assert "1000000 characters and must have at most" in error["message"]
 
 
 @pytest.mark.parametrize(

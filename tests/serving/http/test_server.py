@@ -18,7 +18,7 @@ KEYS = Keys.parse("sk-0123456789abcdef", source="keys")
 async def listen(host: str, port: int, keys: Keys) -> None:
     async def app(scope: object, receive: object, send: object) -> None: ...
 
-    async with listening(app, host=host, port=port, keys=keys, left_s=lambda: 1.0):
+    async with listening(app, host=host, port=port, keys=keys, limits=Limits(), left_s=lambda: 1.0):
         pass
 
 
@@ -65,8 +65,18 @@ def test_what_is_not_finished_in_time_ends_with_an_error(caplog: pytest.LogCaptu
         ({"max_body_bytes": 0}, "max_body_bytes: 0 must be at least 1"),
         ({"max_held_bytes": 1}, "max_held_bytes: 1 must be at least 4194304"),
         ({"deadline_s": 0}, "deadline_s: 0 must be above 0"),
+        ({"max_connections": 0}, "max_connections: 0 must be at least 1"),
+        ({"max_connections_per_address": 5000}, "max_connections_per_address: 5000 must be 1 to 4096"),
+        ({"head_s": 0}, "head_s: 0 must be above 0"),
     ],
 )
 def test_limits_have_limits(limits: dict[str, int], message: str):
     with pytest.raises(InputError, match=message):
         Limits(**limits)
+
+
+def test_connections_leave_files_for_everything_else():
+    assert Limits().within(1024).max_connections == 1024 - 128
+    assert Limits().within(1024).connections_per_address == (1024 - 128) // 4
+    assert Limits(max_connections_per_address=4096).within(1024).connections_per_address == 1024 - 128
+    assert Limits().within(1 << 20) == Limits()

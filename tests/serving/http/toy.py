@@ -140,7 +140,7 @@ def served(
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> Iterator[Site]:
     """The server in a thread of its own, on any free port."""
-    keys = keys or Keys()
+    keys, limits = keys or Keys(), limits or Limits()
     loop = new_loop()
     started, ending = threading.Event(), asyncio.Event()
     end = partial(loop.call_soon_threadsafe, ending.set)
@@ -148,8 +148,10 @@ def served(
 
     async def run() -> None:
         log = AccessLog(site.log)
-        app = create_app(engine, keys=keys, limits=limits or Limits(), metrics=site.metrics, log=log)
-        async with listening(app, host="127.0.0.1", port=0, keys=keys, left_s=lambda: drain_s) as site.port:
+        app = create_app(engine, keys=keys, limits=limits, metrics=site.metrics, log=log)
+        async with listening(
+            app, host="127.0.0.1", port=0, keys=keys, limits=limits, left_s=lambda: drain_s
+        ) as site.port:
             started.set()
             await ending.wait()
 

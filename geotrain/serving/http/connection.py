@@ -1,0 +1,184 @@
+"""One connection of a client, on uvicorn's protocol: bounds of its request heads, of its time, and of its number.
+
+uvicorn reads heads of any length, waits for them without limit, and takes any number of connections.
+"""
+
+import asyncio
+import ipaddress
+from collections import Counter
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from geotrain.serving.http.limits import Limits
+from geotrain.serving.http.refusals import Refusal
+
+_PIECE_BYTES = 4096
+"""What the parser gets at once while a head is read, so that a head is refused soon after its limit."""
+_LINGER_S = 2.0
+"""For a client to read an error before its connection is dropped; what it still sends is thrown away."""
+
+
+class Connections:
+    """Counts the open connections, in all and by address."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._open: Counter[str] = Counter()
+        self._total = 0
+
+    def enter(self, address: str) -> None:
+        """Count one more; Refusal if that is too many. Either way `leave` must follow."""
+        total, most = self._limits.max_connections, self._limits.connections_per_address
+        self._open[address] += 1
+        self._total += 1
+        if self._total > total:
+            raise Refusal(503, "too_many_connections", f"the server has {total} connections, the most that it takes")
+        if self._open[address] > most:
+            message = f"{address} has {most} connections to this server, the most that one address may have"
+            raise Refusal(429, "too_many_connections", message)
+
+    def leave(self, address: str) -> None:
+        """Count one less."""
+        self._total -= 1
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+
+def group_of(address: str) -> str:
+    """The address that is counted: of IPv6 its network of 64 bits, which one client has as a whole."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))
+
+
+def protocol(limits: Limits) -> type[HttpToolsProtocol]:
+    """uvicorn's protocol with these limits, for one server."""
+    connections = Connections(limits)
+
+    class Protocol(_Limited):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            self._limits, self._open = limits, connections
+
+    return Protocol
+
+
+class _Limited(HttpToolsProtocol):
+    _limits: Limits
+    _open: Connections
+    _group: str | None = None
+    _refused = False
+    """Whether the connection ends: whatever comes is thrown away."""
+    _in_head = True
+    """Whether the next byte belongs to a request's head, or to none yet."""
+    _loose_bytes = 0
+    """Read since there was a head or a part of a body: the parser keeps them."""
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._group = group_of(self.client[0] if self.client else "")
+        try:
+            self._open.enter(self._group)
+        except Refusal as refusal:
+            self._refuse(refusal)
+            self.transport.close()
+        else:
+            self._set_timer(self._limits.head_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._set_timer(None)
+        self._unset_keepalive_if_required()
+        if self._group is not None:
+            self._open.leave(self._group)
+            self._group = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head and self._timer is None and not self._refused:
+            self._set_timer(self._limits.head_s)
+        while data and not self._refused and not self.transport.is_closing():
+            size = _PIECE_BYTES if self._in_head else len(data)
+            piece, data = data[:size], data[size:]
+            self._loose_bytes += len(piece)
+            super().data_received(piece)
+            self._check_head()
+
+    def _check_head(self) -> None:
+        limits = self._limits
+        if self._refused:
+            return
+        if self._loose_bytes > limits.max_head_bytes:
+            message = f"the head of the request has more than {limits.max_head_bytes} bytes, the most that is read"
+            self._refuse(Refusal(431, "headers_too_large", message))
+        elif self.headers is not None and len(self.headers) > limits.max_headers:
+            message = f"the request has more than {limits.max_headers} headers, the most that are read"
+            self._refuse(Refusal(431, "headers_too_large", message))
+
+    # Of the parser
+
+    def on_headers_complete(self) -> None:
+        self._check_head()
+        if self._refused:
+            return
+        self._in_head, self._loose_bytes = False, 0
+        self._set_timer(None)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._loose_bytes = 0
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._in_head, self._loose_bytes = True, 0
+        if not self._refused:
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        is_last = self.cycle is not None and self.cycle.response_complete
+        if is_last and not self._in_head and not self._refused and not self.transport.is_closing():
+            # Answered before the whole request was there: the rest is of no use.
+            self._refused = True
+            self._set_timer(_LINGER_S)
+
+    # Ends
+
+    def _set_timer(self, delay_s: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if delay_s is None else self.loop.call_later(delay_s, self._late)
+
+    def _late(self) -> None:
+        self._timer = None
+        if self._refused or self._loose_bytes == 0:
+            self.transport.abort()
+        else:
+            message = f"the head of the request took longer than {self._limits.head_s:g} s"
+            self._refuse(Refusal(408, "request_timeout", message))
+
+    def send_400_response(self, msg: str) -> None:
+        """As uvicorn does, in the format of all errors."""
+        self._refuse(Refusal(400, "invalid_http", "this is not a request of HTTP/1.1"))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Tell the client, if no answer is under way, and end the connection."""
+        self._refused = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()
+            return
+        body = refusal.body()
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[refusal.status] + head + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._set_timer(_LINGER_S)
