@@ -6,9 +6,10 @@ uvicorn reads heads of any length, waits for them without limit, and takes any n
 import asyncio
 import ipaddress
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from geotrain.serving.http.limits import Limits
 from geotrain.serving.http.refusals import Refusal
@@ -119,7 +120,7 @@ class _Limited(HttpToolsProtocol):
         if self._loose_bytes > limits.max_head_bytes:
             message = f"the head of the request has more than {limits.max_head_bytes} bytes, the most that is read"
             self._refuse(Refusal(431, "headers_too_large", message))
-        elif self.headers is not None and len(self.headers) > limits.max_headers:
+        elif len(self._headers) > limits.max_headers:
             message = f"the request has more than {limits.max_headers} headers, the most that are read"
             self._refuse(Refusal(431, "headers_too_large", message))
 
@@ -145,11 +146,21 @@ class _Limited(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        is_last = self.cycle is not None and self.cycle.response_complete
-        if is_last and not self._in_head and not self._refused and not self.transport.is_closing():
+        if not self._is_answering and not self._in_head and not self._refused and not self.transport.is_closing():
             # Answered before the whole request was there: the rest is of no use.
             self._refused = True
             self._set_timer(_LINGER_S)
+
+    # Both are None before the first request, whatever uvicorn's annotations say.
+
+    @property
+    def _headers(self) -> Sequence[tuple[bytes, bytes]]:
+        return cast("list[tuple[bytes, bytes]] | None", self.headers) or ()
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is not None and not cycle.response_complete
 
     # Ends
 
@@ -173,7 +184,7 @@ class _Limited(HttpToolsProtocol):
     def _refuse(self, refusal: Refusal) -> None:
         """Tell the client, if no answer is under way, and end the connection."""
         self._refused = True
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._is_answering:
             self.transport.abort()
             return
         body = refusal.body()

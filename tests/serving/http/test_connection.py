@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from geotrain.serving.http.connection import Connections, group_of
 from geotrain.serving.http.limits import Limits
@@ -85,16 +86,14 @@ def test_a_long_head_is_refused(head: bytes):
 )
 def test_no_more_than_the_limit_of_a_head_is_kept(begin: bytes, monkeypatch: pytest.MonkeyPatch):
     """What the parser was given; more may be thrown away until the client has read its error."""
-    from geotrain.serving.http import connection
-
     given = [0]
-    real = connection.HttpToolsProtocol.data_received
+    real = HttpToolsProtocol.data_received
 
     def data_received(self: Any, data: bytes) -> None:
         given[0] += len(data)
         real(self, data)
 
-    monkeypatch.setattr(connection.HttpToolsProtocol, "data_received", data_received)
+    monkeypatch.setattr(HttpToolsProtocol, "data_received", data_received)
     with served(Toy(), limits=Limits(max_head_bytes=16 << 10)) as site, opened(site) as client:
         client.sendall(begin)
         pushed(client, b"a" * 4096, 8 << 20)
