@@ -15,11 +15,10 @@ TOGETHER := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker
 PYTEST := $(BIN)/python -m pytest -q -rR --reruns 1
 
 test: test-fast ## run all tests, the quick ones first
-	@$(PYTEST) -m "slow and not alone and not vllm" $(TOGETHER)
-	@$(PYTEST) -m "alone and not vllm"
+	@$(PYTEST) -m "slow and not vllm" $(TOGETHER)
 
 test-fast: $(READY) $(SYSTEM) ## run the quick tests only
-	@$(PYTEST) -m "not slow and not alone and not vllm" $(TOGETHER)
+	@$(PYTEST) -m "not slow and not vllm" $(TOGETHER)
 
 test-vllm: $(READY) $(VLLM_READY) ## hand over to a real vLLM, on the CPU
 	@$(BIN)/python -m pytest -q -m vllm tests/serving/vllm

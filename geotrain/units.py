@@ -47,12 +47,15 @@ COMPUTE = Dimension("compute rate", {f"{prefix}FLOP/s": f for prefix, f in _DECI
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)?\s*")
 
 
+_MOST, _LEAST = 1e30, 1e-30
+
+
 def parse(value: object, dimension: Dimension) -> float:
     """The SI number of `value`; a plain number is SI already. Raises ValueError with a hint."""
     if isinstance(value, str):
-        return _finite(_parse_text(value, dimension))
+        return _sane(_parse_text(value, dimension))
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _finite(float(value) if abs(value) < 1e300 else math.inf)
+        return _sane(value)
     raise ValueError(_not_a(dimension))
 
 
@@ -79,10 +82,15 @@ def _scale(number: float, factor: float) -> float:
     return number / inverse if inverse and 1 / inverse == factor else number * factor
 
 
-def _finite(number: float) -> float:
-    if not math.isfinite(number):
+def _sane(number: float) -> float:
+    """What can be multiplied and divided a few times and is still a number."""
+    if isinstance(number, float) and not math.isfinite(number):
         raise ValueError("must be a finite number")
-    return number
+    if abs(number) > _MOST:
+        raise ValueError(f"must be at most {_MOST:g}")
+    if 0 < abs(number) < _LEAST:
+        raise ValueError(f"must be at least {_LEAST:g}, or 0")
+    return float(number)
 
 
 def _not_a(dimension: Dimension) -> str:

@@ -47,7 +47,9 @@ def test_what_people_write_becomes_an_si_number(text: str, dimension: Dimension,
         pytest.param(True, TIME, "must be a time such as '40 ms'", id="yes-is-no-number"),
         pytest.param([1], SIZE, "must be a size such as '80 GiB'", id="list"),
         pytest.param(float("nan"), TIME, "must be a finite number", id="not-a-number"),
-        pytest.param("1e999 s", TIME, "must be a finite number", id="too-large"),
+        pytest.param("1e999 s", TIME, "must be a finite number", id="infinite"),
+        pytest.param("1e31 s", TIME, "must be at most 1e+30", id="too-large"),
+        pytest.param(1e-31, RATE, "must be at least 1e-30, or 0", id="too-small"),
     ],
 )
 def test_what_cannot_be_read_is_answered_with_a_hint(value: object, dimension: Dimension, reason: str):

@@ -49,8 +49,13 @@ CASES = [
     ),
     pytest.param(
         change("cluster.yaml", "rtt: 40 ms", f"rtt: {10**400}"),
-        "cluster.yaml: wan.default.rtt is 100000000000000000...0000000000000000000 and must be a finite number",
+        "cluster.yaml: wan.default.rtt is 100000000000000000...0000000000000000000 and must be at most 1e+30",
         id="time-beyond-floats",
+    ),
+    pytest.param(
+        change("cluster.yaml", "pair_cap: 5 Gbit/s", "pair_cap: 1.0e-308"),
+        "cluster.yaml: wan.default.pair_cap is 1e-308 and must be at least 1e-30, or 0",
+        id="rate-too-small-to-divide-by",
     ),
     pytest.param(
         change("job.yaml", "microbatches: 4", f"microbatches: {10**400}"),

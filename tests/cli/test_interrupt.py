@@ -10,6 +10,9 @@ import pytest
 
 from geotrain.simulation.play import Board
 
+pytestmark = pytest.mark.slow
+
+
 SEARCHES = [
     pytest.param(["plan", "cluster.yaml", "job.yaml", "--pareto"], id="plan"),
     pytest.param(["plan", "cluster.yaml", "job.yaml", "--explain", "--survive", "dc"], id="plan-explain"),

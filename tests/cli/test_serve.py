@@ -21,7 +21,7 @@ from tests.training.checkpoint.states import cut, save, trained
 
 KEY = "sk-0123456789abcdef"
 # A service has half a dozen processes, and each of them torch.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def signal_all(pids: set[int], number: int) -> None:

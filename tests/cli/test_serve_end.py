@@ -20,7 +20,7 @@ from geotrain.serving.service import Terms
 from tests.serving import live
 
 # A service has half a dozen processes, and each of them torch.
-pytestmark = pytest.mark.timeout(150)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 
 @pytest.fixture

@@ -17,6 +17,9 @@ from geotrain.testbed import Files
 from geotrain.testbed.record import started
 from tests.testbed.machine import require_namespaces
 
+pytestmark = pytest.mark.slow
+
+
 CLUSTER = """
 name: small
 datacenters:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
+
 CLUSTER = """# mine
 name: c
 datacenters: [{name: east, nodes: 1, gpu: a100-80gb}, {name: south, nodes: 1, gpu: a100-80gb}]

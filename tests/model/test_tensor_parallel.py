@@ -5,7 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.model.rank import CASES
+
+pytestmark = pytest.mark.slow
+
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,6 +18,9 @@ from geotrain.reproduction.prefill import decisions, first_token, slowdown, util
 from geotrain.reproduction.schedules import ablation, schedules
 from geotrain.reproduction.wire import bandwidth, parallelism
 
+pytestmark = pytest.mark.slow
+
+
 SMALL = {
     "bandwidth": lambda: bandwidth(rtts_ms=[40]),
     "parallelism": lambda: parallelism(rtts_ms=[40], microbatches=2),

@@ -11,6 +11,8 @@ from geotrain.reproduction.testbed import live_prefill, scaled_plan, steps, tran
 from geotrain.simulation import simulate
 from tests.testbed.machine import require_namespaces
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.timeout(120)
 def test_a_transfer_is_measured_on_one_connection_and_on_many():

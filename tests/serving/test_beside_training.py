@@ -26,7 +26,7 @@ from tests.training.plans import MODEL, plan
 
 DEADLINE_S = 150.0
 # Training and serving start one after the other, each with several processes.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def launch(decided: Plan, directory: Path, *options: str, **given: Any) -> Launch:

@@ -22,7 +22,7 @@ from tests.training.launch.runs import alive
 SLOW = PrefillTime(fixed_s=0.8)
 DEADLINE_S = 40.0
 # A service has half a dozen processes, and each of them torch.
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 
 async def until(true: Callable[[], object]) -> None:

@@ -13,7 +13,7 @@ from tests.serving.commanded import DEADLINE_S, serving, until
 from tests.training.launch.runs import alive
 
 # A service has half a dozen processes, and each of them torch.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def signal_all(pids: set[int], number: int) -> None:

@@ -18,7 +18,7 @@ from tests.training.plans import plan
 
 LENGTHS = (1, 2, 63, 64, 65, 700, 2000)
 # A service has half a dozen processes, and each of them torch.
-pytestmark = pytest.mark.timeout(200)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 
 def expected(directory: Path, lengths: tuple[int, ...]) -> list[list[int]]:

@@ -9,6 +9,8 @@ import pytest
 from geotrain.serving.staff import Staff
 from tests.serving.test_faults import until
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_process_that_cannot_be_started_now_is_started_later(monkeypatch: pytest.MonkeyPatch):
     ended: list[tuple[str, int]] = []

@@ -29,6 +29,9 @@ from geotrain.training.idling import Nobody
 from geotrain.training.launch import Launch, Loopback, Run
 from tests.training.plans import plan
 
+pytestmark = pytest.mark.slow
+
+
 NAME = "east-0"
 GUARD = {"guard_s": 0.001, "quantile": 0.75}
 PAST = Past(0, 1.0, 2.0, 3.0)

@@ -14,6 +14,9 @@ from tests.simulation.plans import make_plan
 from tests.simulation.reference import Case
 from tests.simulation.reference import simulate as reference
 
+pytestmark = pytest.mark.slow
+
+
 TENTHS = st.integers(1, 60).map(lambda tenths: tenths / 10)
 
 

@@ -144,11 +144,9 @@ def test_delays_that_cannot_be_counted_are_refused():
         )
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("optimizer_s", 1e300), ("gradient_bytes", 1e300), ("boundary_bytes", 1e308)]
-)
-def test_a_step_of_ages_is_refused_in_one_sentence(field: str, value: float):
-    plan = plan_of({**REPLICAS, "job": {**LLAMA, "profile": {field: value}}, "pipelines_per_cell": 1})
+@pytest.mark.parametrize("field", ["optimizer_s", "gradient_bytes", "boundary_bytes"])
+def test_a_step_of_ages_is_refused_in_one_sentence(field: str):
+    plan = plan_of({**REPLICAS, "job": {**LLAMA, "profile": {field: 1e30}}, "pipelines_per_cell": 1})
     if field == "boundary_bytes":
         stages = [{"dc": "a", "layers": 16}, {"dc": "b", "layers": 16}]
         plan = plan.change(stages=stages, replicas=[])

@@ -12,7 +12,7 @@ from geotrain.testbed import Testbed
 from tests.testbed.clusters import cluster
 from tests.testbed.traffic import Stream, round_trip_s
 
-pytestmark = pytest.mark.usefixtures("namespaces")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("namespaces")]
 
 WINDOW = 1e6
 LINK: dict[str, Any] = {"rtt": "20 ms", "pair_cap": "1 Gbit/s", "capacity": "800 Mbit/s", "tcp_window": WINDOW}

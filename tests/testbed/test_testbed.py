@@ -16,7 +16,7 @@ from geotrain.testbed.record import started
 from tests.testbed.clusters import cluster
 from tests.testbed.traffic import Stream, round_trip_s
 
-pytestmark = pytest.mark.usefixtures("namespaces")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("namespaces")]
 
 # Rates that take little of the CPU. A busy machine makes them lower, never higher: how close they come to the file's is
 # a benchmark.

@@ -18,6 +18,8 @@ from tests.training.checkpoint.processes import in_process
 from tests.training.data import VOCAB, dataset
 from tests.training.plans import MODEL, plan
 
+pytestmark = pytest.mark.slow
+
 
 def fail(error: RuntimeError, out: Path) -> str:
     def listen(name: str) -> Listener:

@@ -26,7 +26,7 @@ from tests.training.reference import train_plainly
 
 STEPS = 24
 DEADLINE_S = 150.0
-pytestmark = pytest.mark.timeout(350)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(350)]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,8 @@ from geotrain.transport.memory import memory_pair
 from tests.training.plans import plan
 from tests.training.team import Team, team
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Team]:

@@ -11,6 +11,9 @@ import yaml
 from tests.testbed.machine import require_namespaces
 from tests.training.plans import plan
 
+pytestmark = pytest.mark.slow
+
+
 STEPS = 200
 
 

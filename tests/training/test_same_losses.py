@@ -25,7 +25,7 @@ BATCH = 12
 RECIPE = Recipe(learning_rate=3e-3, warmup_steps=5, clip=0.5)
 DCS = ("east", "south", "west", "north")
 # Some tests train twice, and what is left of a training that has failed is cleared away.
-pytestmark = pytest.mark.timeout(250)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(250)]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,8 @@ def same(one: Learned, other: Learned) -> None:
     assert one[0] == pytest.approx(other[0], abs=1e-5)
     assert one[1].keys() == other[1].keys()
     for name, tensor in one[1].items():
-        assert torch.allclose(tensor, other[1][name], atol=1e-5, rtol=0), name
+        # Adam divides each gradient by its own size: where it is near 0, its rounding shows.
+        assert torch.allclose(tensor, other[1][name], atol=5e-5, rtol=0), name
 
 
 CUTS: list[tuple[ScheduleName, int, int]] = [

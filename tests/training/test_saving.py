@@ -24,6 +24,9 @@ from tests.training.checkpoint.test_saver import limited_room
 from tests.training.data import VOCAB, dataset
 from tests.training.plans import MODEL, plan
 
+pytestmark = pytest.mark.slow
+
+
 JOB = {"model": MODEL | {"layers": 2, "vocab": VOCAB}}
 
 

@@ -13,6 +13,8 @@ from tests.training.alone import train_alone
 from tests.training.data import VOCAB, dataset
 from tests.training.plans import MODEL, plan
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -18,6 +18,9 @@ from tests.training.alone import train_alone
 from tests.training.data import VOCAB, dataset
 from tests.training.plans import MODEL, plan
 
+pytestmark = pytest.mark.slow
+
+
 DECIDED = plan(["east", "south"], job={"model": MODEL | {"layers": 2, "vocab": VOCAB}})
 
 

@@ -27,6 +27,9 @@ from tests.transport.chaos import Chaos
 from tests.transport.pairs import IMPATIENT, QUICK, header, insecure, soon, tcp_pair
 from tests.transport.peer import Digest, running_peer
 
+pytestmark = pytest.mark.slow
+
+
 MANY = replace(QUICK, connections=4, max_backoff_s=0.05, chunk_bytes=32 << 10, min_chunk_bytes=8192)
 
 

@@ -9,6 +9,8 @@ from geotrain.wan.bench import Benchmark
 from tests.testbed.clusters import cluster
 from tests.testbed.machine import require_namespaces
 
+pytestmark = pytest.mark.slow
+
 
 def benchmark(source: str = "east", target: str = "south", **link) -> Benchmark:
     made = cluster("east", "south", "west", fabric={"rate": "4 Gbit/s"}, **link)

@@ -39,6 +39,8 @@ from tests.testbed.machine import require_namespaces
 from tests.threads import together
 from tests.transport.pairs import soon
 
+pytestmark = pytest.mark.slow
+
 
 def insecure(node: str) -> Identity:
     return Identity(job=JOB, node=node, insecure=True)

@@ -18,6 +18,9 @@ from tests.planner.whatif.tasks import (
     square,
 )
 
+pytestmark = pytest.mark.slow
+
+
 HAS_RAY = importlib.util.find_spec("ray") is not None
 needs_ray = pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed: pip install 'geotrain[ray]'")
 # Ray leaves sockets and threads of its own behind, which is not for us to judge.

@@ -17,6 +17,9 @@ from geotrain.serving.model_card import ModelCard
 from tests.serving import patient
 from tests.serving.http.toy import HEAD, MODEL, Site, Toy, card, sent, served, wait_until
 
+pytestmark = pytest.mark.slow
+
+
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 BODY = {"model": MODEL, "prompt": "a"}
 

@@ -6,6 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
@@ -25,6 +26,8 @@ from tests.training.checkpoint.states import (
     trained,
     zeros,
 )
+
+pytestmark = pytest.mark.slow
 
 
 def share(state, rank, size):

@@ -29,6 +29,9 @@ from tests.training.checkpoint.states import (
     zeros,
 )
 
+pytestmark = pytest.mark.slow
+
+
 CLONE_NEWNS = 0x20000
 
 

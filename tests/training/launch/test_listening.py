@@ -4,6 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from geotrain.testbed import Testbed
@@ -11,8 +12,13 @@ from tests.testbed.machine import require_namespaces
 from tests.training.launch.runs import python, until
 from tests.training.plans import plan
 
+pytestmark = pytest.mark.slow
+
+
 LAUNCH = """
 from pathlib import Path
+
+import pytest
 from geotrain.plan import Plan
 from geotrain.seating import Seating
 from geotrain.training.launch import Launch, Loopback, Run

@@ -12,6 +12,8 @@ from geotrain.training.launch import Namespaces, Run, needed_testbed
 from tests.testbed.machine import require_namespaces
 from tests.training.launch.runs import launch
 
+pytestmark = pytest.mark.slow
+
 
 def answers(out: Path) -> dict[str, dict[str, Any]]:
     return {name: json.loads((out / f"{name}.json").read_text()) for name in ("east-0", "east-1", "south-0")}

@@ -14,6 +14,8 @@ from geotrain.training.launch.launch import check_out
 from geotrain.training.launch.logs import last_process
 from tests.training.launch.runs import alive, launch, python, until
 
+pytestmark = pytest.mark.slow
+
 
 def start(tmp_path: Path, do: str, **given) -> Run:
     made = launch(tmp_path / "run", do, **given)

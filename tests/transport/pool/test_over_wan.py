@@ -14,6 +14,9 @@ from tests.testbed.clusters import cluster
 from tests.testbed.machine import require_namespaces
 from tests.transport.pool.node import Node, count, places, running, transfer
 
+pytestmark = pytest.mark.slow
+
+
 LINK: dict[str, Any] = {"rtt": "20 ms", "pair_cap": "80 Mbit/s", "tcp_window": 128 << 10}
 FABRIC = {"rate": "2 Gbit/s"}
 MOST = 3

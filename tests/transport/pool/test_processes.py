@@ -14,6 +14,9 @@ from tests.transport.pairs import soon
 from tests.transport.pool.cells import JOB
 from tests.transport.pool.node import count, on_this_machine, running, transfer
 
+pytestmark = pytest.mark.slow
+
+
 TCP = Settings(connections=2, peer_timeout_s=10.0, max_backoff_s=0.1)
 POOLING = Pooling(chunk_bytes=256 << 10, patience_s=0.5, window_bytes=9_000_000, max_buffer_bytes=6_000_000)
 HERE = [("127.0.0.1", on_this_machine)] * 3
