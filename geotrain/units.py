@@ -82,7 +82,7 @@ def _scale(number: float, factor: float) -> float:
     return number / inverse if inverse and 1 / inverse == factor else number * factor
 
 
-def _sane(number: float) -> float:
+def _sane(number: int | float) -> float:
     """What can be multiplied and divided a few times and is still a number."""
     if isinstance(number, float) and not math.isfinite(number):
         raise ValueError("must be a finite number")
