@@ -183,8 +183,10 @@ def test_place_takes_the_instance_that_ends_soonest(case: Case, tokens: int) -> 
     ]
     if case.layers and len(case.units) * len(case.layers[0]) > 8:
         # So long a prompt is tried only where it should end soonest, once for instances that begin on the same row.
-        first_row = {case.row_of[case.instances[n][0]]: n for n in sorted(able, key=case.guess, reverse=True)}
-        able = sorted(first_row.values(), key=case.guess)[: max(1, 4 // len(case.layers[0]))]
+        # Of equals the first instance, and then the first row.
+        first = {case.row_of[case.instances[n][0]]: n for n in sorted(able, key=lambda n: (-case.guess(n), -n))}
+        able = [first[row] for row in sorted(first, key=lambda row: (case.guess(first[row]), row))]
+        del able[max(1, 4 // len(case.layers[0])) :]
     ends = {n: case.lay(n)[1] for n in able}
     instance, start, end = chosen(case, tokens)
     assert end == pytest.approx(min(ends.values(), default=NEVER))
