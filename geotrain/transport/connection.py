@@ -29,7 +29,7 @@ from geotrain.transport.frame import (
 )
 from geotrain.transport.outbox import Piece
 from geotrain.transport.settings import Settings
-from geotrain.transport.sockets import hang_up, limit_unsent, ready_for_frames, throw_away
+from geotrain.transport.sockets import hang_up, limit_unsent, ready_for_frames, throw_away, window_bytes
 
 _FAREWELL_S = 1.0
 _READS_PER_TURN = 16
@@ -82,6 +82,8 @@ class Connection:
         self._asleep = False
         self.clogged = False
         """Whether the socket had no room when it was last asked; if so, it wakes up when there is some."""
+        self.window_bytes: int | None = None
+        """What TCP let be in flight when it was last asked."""
         self._stopped = False
         self._out: list[memoryview] = []
         self._unsent_bytes = 0
@@ -195,6 +197,7 @@ class Connection:
             self._clog()
             return False
         self.clogged = False
+        self.window_bytes = window_bytes(self._sock)
         frame = self._owner.next_frame(self.number)
         if frame is None:
             return False

@@ -8,12 +8,12 @@ from collections import deque
 from dataclasses import dataclass
 
 from geotrain.transport.errors import FrameError
+from geotrain.transport.frame import FRAME_BYTES, LEAST_CHUNK_BYTES
 from geotrain.transport.header import Header
 
 OVERHEAD_BYTES = 1024
 """What a buffer counts in the window besides its data, so that empty ones are bounded too."""
 _PIECES_PER_CONNECTION = 16
-_PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,14 @@ class _Buffer:
 
 
 def cut(size_bytes: int, connections: int, least: int, most: int) -> int:
-    """How to cut: fine enough that all connections get some and end together, coarse enough to cost nothing."""
+    """How to cut: fine enough that all connections get some and end together, coarse enough to cost nothing.
+
+    All pieces alike: a short last one would make one connection's load uneven.
+    """
     fair = -(-size_bytes // (connections * _PIECES_PER_CONNECTION))
-    return min(most, max(least, -(-fair // _PAGE_BYTES) * _PAGE_BYTES))
+    largest = min(most, max(least, fair))
+    pieces = max(1, -(-size_bytes // largest))
+    return max(min(largest, LEAST_CHUNK_BYTES), -(-size_bytes // pieces))
 
 
 class Outbox:
@@ -60,6 +65,8 @@ class Outbox:
         self._flying: dict[int, deque[tuple[int, int]]] = {}
         self._counts: dict[int, int] = {}
         self._loads: dict[int, int] = {}
+        self.waiting_bytes = 0
+        """Of pieces that no connection has taken."""
         self._taken = 0
         self._charges: deque[int] = deque()
         self._charged_bytes = 0
@@ -79,6 +86,7 @@ class Outbox:
         pieces = max(1, -(-len(data) // chunk))
         self._buffers[number] = _Buffer(header, data, chunk, pieces)
         self._fresh.append((number, 0))
+        self.waiting_bytes += len(data)
         self._charges.append(len(data) + OVERHEAD_BYTES)
         self._charged_bytes += self._charges[-1]
         return number
@@ -95,9 +103,9 @@ class Outbox:
 
     @property
     def next_bytes(self) -> int:
-        """At most so much has the piece that `take` gives next."""
+        """At most so much has the piece that `take` gives next, with its frame."""
         number = self._again[0][0] if self._again else self._fresh[0][0]
-        return self._buffers[number].chunk_bytes
+        return self._buffers[number].chunk_bytes + FRAME_BYTES
 
     def opened(self, connection: int) -> None:
         """A connection is there."""
@@ -120,7 +128,8 @@ class Outbox:
             return None
         self._flying[connection].append(place)
         piece = self._buffers[place[0]].piece(*place)
-        self._loads[connection] += len(piece.data)
+        self._loads[connection] += len(piece.data) + FRAME_BYTES
+        self.waiting_bytes -= len(piece.data)
         return piece
 
     def _cut(self) -> tuple[int, int]:
@@ -141,7 +150,7 @@ class Outbox:
             number, offset = flying.popleft()
             buffer = self._buffers[number]
             size_bytes = min(buffer.chunk_bytes, len(buffer.data) - offset)
-            self._loads[connection] -= size_bytes
+            self._loads[connection] -= size_bytes + FRAME_BYTES
             self.acknowledged_bytes += size_bytes
             buffer.pieces_left -= 1
             if not buffer.pieces_left:
@@ -160,5 +169,6 @@ class Outbox:
         """A connection is gone; what it had not delivered for sure is sent again."""
         for place in self._flying.pop(connection, ()):
             heapq.heappush(self._again, place)
+            self.waiting_bytes += len(self._buffers[place[0]].piece(*place).data)
         self._counts.pop(connection, None)
         self._loads.pop(connection, None)

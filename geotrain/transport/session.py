@@ -239,7 +239,7 @@ class Session:
     def wake_one(self) -> None:
         """Have the connection whose turn it is look for work; when it has taken a piece, it does the same."""
         outbox = self.stripes.outbox
-        if outbox.waiting and (able := [one for one in self._carriers() if not one.clogged]):
+        if outbox.waiting and (able := [one for one in self._carriers() if not one.clogged and self._fits(one)]):
             min(able, key=lambda one: outbox.load_bytes(one.number)).wake()
 
     def _yields(self, number: int) -> bool:
@@ -251,12 +251,27 @@ class Session:
         stripes = self.stripes
         if not stripes.outbox.waiting or stripes.has_words(number):
             return False
+        if not self._fits(self.connections[number]):
+            return True
         enough = stripes.outbox.load_bytes(number) - stripes.outbox.next_bytes
         return enough >= 0 and any(
-            not one.clogged and stripes.outbox.load_bytes(one.number) <= enough
+            not one.clogged and stripes.outbox.load_bytes(one.number) <= enough and self._fits(one)
             for one in self._carriers()
             if one.number != number
         )
+
+    def _fits(self, one: Connection) -> bool:
+        """Whether the next piece would leave at once, as far as one knows.
+
+        Behind a full window it would wait for an acknowledgement, while another connection's may come sooner. That
+        costs time only at the end: while there is more for every connection, each has one piece beyond its window, so
+        that none idles. Where a window does not hold two pieces there is nothing to choose.
+        """
+        outbox, window, lanes = self.stripes.outbox, one.window_bytes, self.stripes.lanes
+        piece = outbox.next_bytes
+        if lanes == 1 or window is None or window < 2 * piece or outbox.waiting_bytes > lanes * piece:
+            return True
+        return outbox.load_bytes(one.number) + piece <= window
 
     def _carriers(self) -> list[Connection]:
         return list(self.connections.values())[: self.stripes.lanes]

@@ -3,11 +3,15 @@
 import select
 import socket
 import struct
+import sys
 import time
 from contextlib import suppress
 
 from geotrain.errors import InputError
 from geotrain.transport.settings import Settings
+
+_INFO_BYTES = 232
+"""Of the kernel's tcp_info, up to the peer's window; kernels before 5.4 tell less."""
 
 
 def listen(host: str, port: int, settings: Settings) -> socket.socket:
@@ -49,6 +53,17 @@ def limit_unsent(sock: socket.socket, size_bytes: int) -> None:
     """Take no more from the application than what is in flight and so much: the rest can go another way."""
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size_bytes)
+
+
+def window_bytes(sock: socket.socket) -> int | None:
+    """What TCP lets be in flight now: the smaller of the peer's window and the congestion window."""
+    if not hasattr(socket, "TCP_INFO"):
+        return None
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+    if len(info) < _INFO_BYTES:
+        return None
+    segment, segments, window = (int.from_bytes(info[at : at + 4], sys.byteorder) for at in (16, 80, 228))
+    return min(window, segments * segment)
 
 
 def hang_up(sock: socket.socket, patience_s: float) -> None:

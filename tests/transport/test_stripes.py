@@ -291,7 +291,8 @@ def test_a_peer_that_breaks_the_rules_is_told_which(frames, complaint: str):
         pytest.param(64 << 20, 1, 1 << 20, id="large"),
         pytest.param(4 << 20, 16, 64 << 10, id="many connections"),
         pytest.param(32 << 20, 16, 128 << 10, id="in between"),
-        pytest.param(10, 4, 64 << 10, id="small"),
+        pytest.param(10, 4, 512, id="small"),
+        pytest.param(150_000, 4, 50_000, id="alike"),
     ],
 )
 def test_buffers_are_cut_so_that_all_connections_get_some(size: int, connections: int, expected: int):
