@@ -2,6 +2,7 @@
 
 import importlib.util
 import multiprocessing
+from collections.abc import Iterator
 
 import pytest
 
@@ -32,8 +33,29 @@ KINDS = [
 ]
 
 
+@needs_ray
+@pytest.mark.filterwarnings("ignore")
+def test_ray_is_started_where_none_runs_and_ended_again():
+    import ray
+
+    assert dict(Ray().map(square, range(3))) == {0: 0, 1: 1, 2: 4}
+    assert not ray.is_initialized()
+
+
+@pytest.fixture(scope="module")
+def running_ray() -> Iterator[None]:
+    """One start for all tests."""
+    import ray
+
+    ray.init(log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
 @pytest.fixture(params=KINDS)
 def workers(request: pytest.FixtureRequest) -> Workers:
+    if request.param is Ray:
+        request.getfixturevalue("running_ray")
     made: Workers = request.param()
     return made
 
