@@ -52,7 +52,8 @@ def command(
         int | None, typer.Option(min=1, metavar="N", help="Local processes; left out: one for each core.")
     ] = None,
     on: Annotated[
-        Literal["local", "ray"], typer.Option(help="Processes of this machine, or the workers of a Ray cluster.")
+        Literal["local", "ray"],
+        typer.Option(help="Processes of this machine, or the workers of a Ray cluster that is running."),
     ] = "local",
     csv: Annotated[Path | None, typer.Option(metavar="FILE.csv", help="Write the rows as CSV.")] = None,
     chart: Annotated[Path | None, typer.Option(metavar="FILE.svg", help="Write the chart as SVG.")] = None,

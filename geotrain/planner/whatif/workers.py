@@ -90,8 +90,18 @@ class Processes:
             raise failed
 
 
+_NO_CLUSTER = (
+    "--on ray finds no Ray cluster: name one in RAY_ADDRESS, or start one with RAY_AUTH_MODE=token "
+    "(without it, whoever reaches its ports can run commands) and `ray start --head`"
+)
+
+
 class Ray:
-    """The workers of a Ray cluster: the one that is running, or a new one on this machine."""
+    """The workers of a Ray cluster that is running.
+
+    None is started here: Ray listens on all addresses and runs what it is sent; whether a token guards it is for those
+    to decide who start it.
+    """
 
     def __init__(self) -> None:
         try:
@@ -105,7 +115,10 @@ class Ray:
         ray = self._ray
         ours = not ray.is_initialized()
         if ours:
-            ray.init(log_to_driver=False, logging_level="ERROR")
+            try:
+                ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+            except ConnectionError:
+                raise InputError(_NO_CLUSTER) from None
         pending: dict[Any, int] = {}
         failed: Exception | None = None
         try:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import multiprocessing
+import secrets
 from collections.abc import Iterator
 
 import pytest
@@ -33,12 +34,23 @@ KINDS = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def token() -> Iterator[None]:
+    """Who does not know it cannot use the Ray cluster that is started here; Ray reads it when it is imported."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_urlsafe())
+        yield
+
+
 @needs_ray
 @pytest.mark.filterwarnings("ignore")
-def test_ray_is_started_where_none_runs_and_ended_again():
+def test_no_ray_cluster_is_started_whose_ports_run_what_they_are_sent(monkeypatch: pytest.MonkeyPatch):
     import ray
 
-    assert dict(Ray().map(square, range(3))) == {0: 0, 1: 1, 2: 4}
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(InputError, match=r"^--on ray finds no Ray cluster: name one in RAY_ADDRESS"):
+        list(Ray().map(square, range(3)))
     assert not ray.is_initialized()
 
 
@@ -47,7 +59,7 @@ def running_ray() -> Iterator[None]:
     """One start for all tests."""
     import ray
 
-    ray.init(log_to_driver=False, logging_level="ERROR")
+    ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     yield
     ray.shutdown()
 
