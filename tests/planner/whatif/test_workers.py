@@ -1,6 +1,7 @@
 """One set of stories for all kinds of workers."""
 
 import importlib.util
+import logging
 import multiprocessing
 import secrets
 from collections.abc import Iterator
@@ -59,7 +60,7 @@ def running_ray() -> Iterator[None]:
     """One start for all tests."""
     import ray
 
-    ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     yield
     ray.shutdown()
 
