@@ -76,6 +76,18 @@ def test_time_that_is_up_ends_all_also_those_that_do_not_want_to(tmp_path: Path,
     assert not alive(run.pid("east-0")) and not alive(run.pid("south-0"))
 
 
+def test_one_that_stays_behind_when_the_others_are_done_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("geotrain.training.launch.run.LAST_S", 0.3)
+    with pytest.raises(RunError) as error, start(tmp_path, "leave", who="east-0") as run:
+        until(lambda: both_here(tmp_path))
+        run.wait()
+    log = tmp_path / "run" / "logs" / "south-0.log"
+    words = f"south-0 still runs 0.3 s after another process has ended well; the log is {log}"
+    assert str(error.value) == words and not alive(run.pid("south-0"))
+
+
 @pytest.mark.parametrize("max_restarts", [0, 1], ids=["workers", "agents"])
 def test_nothing_outlives_a_launcher_that_is_killed(tmp_path: Path, max_restarts: int):
     stages = ["east", "south"] if max_restarts == 0 else ["east"]
