@@ -92,6 +92,7 @@ def command(
         insecure=insecure,
         max_restarts=max_restarts,
         options=tuple(options or ()),
+        resume=resume,
     )
     try:
         check_runnable(launch.seating.plan, emulated=launch.is_emulated)
@@ -126,7 +127,11 @@ def _write(
     if dry_run:
         _show(planned, on, paths, json=json)
         return
-    write(launch.out / on, files)
+    lock = launch.lock()
+    try:
+        write(launch.out / on, files)
+    finally:
+        lock.release()
     if json:
         print_json({"on": on, "files": [str(path) for path in paths]})
         return

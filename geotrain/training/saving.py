@@ -2,16 +2,17 @@
 
 import hashlib
 import os
-import shutil
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import torch.distributed as dist
 
-from geotrain.errors import InputError, RunError
+from geotrain.errors import GeotrainError, InputError, RunError
+from geotrain.files import read_text, write_text
 from geotrain.model import Config
 from geotrain.plan import Plan
 from geotrain.seating import Seat, Seating
@@ -23,7 +24,7 @@ from geotrain.training.learner import Learner
 from geotrain.training.options import Options
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 15.0
-"""Between two attempts to write the last checkpoint."""
+"""Between two attempts to write the last checkpoint, or the model."""
 _MARK = 8
 """Length of what tells launches apart, at the beginning of an attempt's name."""
 
@@ -140,18 +141,19 @@ class Saving:
         """Save the last step, and write the model where all of its stages are in reach."""
         if not self._complete or self._complete[-1].step < self._options.steps:
             self._save(self._options.steps)
-        self._wait_for_last()
-        if self._leads:
-            self._export()
+        self._insist(self._saver.wait, again=lambda: self._write(self._options.steps, []))
+        self._insist(self._export if self._leads else lambda: None)
 
-    def _wait_for_last(self) -> None:
-        """Write the last step again until it is written: there is no later one, and all that was learned is in it."""
-        deadline_s = self._options.deadline_s
-        end_s, pause_s = time.monotonic() + deadline_s, _FIRST_PAUSE_S
+    def _insist(self, work: Callable[[], None], *, again: Callable[[], None] = lambda: None) -> None:
+        """Do the work until no process fails in it: what was learned is in these files, and nothing comes after them.
+
+        A process that has failed does `again` before it tries once more. RunError on all when the deadline is over.
+        """
+        end_s, pause_s = time.monotonic() + self._options.deadline_s, _FIRST_PAUSE_S
         while True:
             problem = ""
             try:
-                self._saver.wait()
+                work()
             except RunError as error:
                 problem = str(error)
             over = bool(problem) and (self._saver.writing or time.monotonic() > end_s)
@@ -160,14 +162,14 @@ class Saving:
             if not problems:
                 return
             if any(given_up for _, given_up in told):
-                raise RunError(problems[0])
+                raise RunError(f"{problems[0]}; make room and resume")
             if problem:
                 left_s = max(0.0, end_s - time.monotonic())
-                self._warn(f"{problem}; this is the last one, so it is tried again for {left_s:.0f} s: make room")
+                self._warn(f"{problem}; tried again for {left_s:.0f} s: make room")
             time.sleep(pause_s)
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
             if problem:
-                self._write(self._options.steps, [])
+                again()
 
     def _export(self) -> None:
         here = [step for step in checkpoint.steps(self._directory) if step.id.step == self._options.steps]
@@ -175,9 +177,12 @@ class Saving:
             _say(f"{self._directory}: has not all stages; `geotrain export` makes the model where they are together")
             return
         out = self._options.out / "model"
-        checkpoint.export(self._directory, self._options.steps, out)
         assert self._options.data is not None
-        shutil.copyfile(self._options.data / TOKENIZER, out / TOKENIZER)
+        try:
+            checkpoint.export(self._directory, self._options.steps, out)
+            write_text(out / TOKENIZER, read_text(self._options.data / TOKENIZER))
+        except GeotrainError as error:
+            raise RunError(str(error)) from None
 
     def _warn(self, words: str) -> None:
         if self._seat.part == 0:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -111,16 +110,19 @@ def test_after_a_kill_what_was_done_is_not_done_again(tmp_path):
     names = ["bandwidth", "parallelism", "auto"]
     only = [word for name in names for word in ("--only", name)]
     script = (
-        "import sys, time; from geotrain.cli import main; from geotrain.reproduction.kinds import KINDS\n"
+        "import sys, time; from geotrain.cli import main; from geotrain.reproduction import runner\n"
+        "from geotrain.reproduction.kinds import KINDS\n"
+        # As it was when this process looked: a file of the package that was edited since would make it other code.
+        f"runner._code = lambda: {runner._code()!r}\n"
         "KINDS['grid'] = lambda **_: time.sleep(1000)  # That of the last experiment: it is never done.\n"
         f"sys.argv = ['geotrain', 'reproduce', '--quick', '--out', {str(tmp_path)!r}, *{only}]; main()"
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    done = tmp_path / "results" / "parallelism.json"
-    while not done.exists() and process.poll() is None:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    done, said = tmp_path / "results" / "parallelism.json", tmp_path / "said"
+    with said.open("w") as file, subprocess.Popen([sys.executable, "-c", script], stdout=file, stderr=file) as process:
+        while not done.exists():
+            assert process.poll() is None, said.read_text()
+            time.sleep(0.05)
+        process.kill()
 
     assert [(tmp_path / "results" / f"{name}.json").exists() for name in names] == [True, True, False]
     assert [outcome(tmp_path, name).kept for name in names[:2]] == [True, True]

@@ -1,10 +1,10 @@
-"""Where a run goes on from, and that its last checkpoint is not given up for a full disk."""
+"""Where a run goes on from, and that neither its last checkpoint nor its model is given up for a full disk."""
 
 import io
 import json
 import os
 import shutil
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -36,11 +36,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return dataset(tmp_path_factory.mktemp("data"))
 
 
-def go(data: Path, out: Path, steps: int, launch: str | None = None) -> tuple[int, str]:
+def go(data: Path, out: Path, steps: int, launch: str | None = None, deadline_s: float = 40.0) -> tuple[int, str]:
     """Exit code, and what a run in one process says; the launch is one of torchrun."""
     if launch is not None:
         os.environ["TORCHELASTIC_RUN_ID"] = launch
-    options = Options(dc="east", out=out, data=data, steps=steps, checkpoint_every=1, deadline_s=40.0)
+    options = Options(dc="east", out=out, data=data, steps=steps, checkpoint_every=1, deadline_s=deadline_s)
     with redirect_stdout(io.StringIO()) as said, redirect_stderr(said):
         try:
             train(plan(["east"], job=JOB, layers=2), options, journal=lambda: Journal(options, quiet=True))
@@ -98,17 +98,14 @@ def lose_a_tensor(stage: Path) -> None:
     (stage / FILE).write_text(manifest.model_copy(update={"tensors": kept, "num_stages": 2}).text())
 
 
-def fill_up_to_the_end(data: Path, out: Path) -> tuple[int, str, list[str]]:
-    """Train on a disk that is full until the run has said so."""
-    (out / "checkpoints").mkdir(parents=True)
-    limited_room(out / "checkpoints")
-    ballast, warnings = out / "checkpoints" / "ballast", []
-    try:
-        with ballast.open("wb", buffering=0) as file:
-            while file.write(bytes(65536)):
-                pass
-    except OSError:
-        pass
+def fill_up_to_the_end(data: Path, out: Path, full: str) -> tuple[int, str, list[str]]:
+    """Train where the disk of one directory is full until the run has said so twice."""
+    (out / full).mkdir(parents=True)
+    limited_room(out / full)
+    ballast, warnings = out / full / "ballast", []
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(65536)):
+            pass
 
     def warn(saving: Saving, words: str) -> None:
         warnings.append(words)
@@ -120,15 +117,37 @@ def fill_up_to_the_end(data: Path, out: Path) -> tuple[int, str, list[str]]:
     return code, words, warnings
 
 
-def test_a_disk_that_is_full_at_the_end_is_waited_for(data: Path, tmp_path: Path):
+@pytest.mark.parametrize("full", ["checkpoints", "model"])
+def test_a_disk_that_is_full_at_the_end_is_waited_for(data: Path, tmp_path: Path, full: str):
     if os.geteuid() != 0:
         pytest.skip("needs root to mount a small disk")
     out = tmp_path / "run"
-    _, (code, words, warnings) = in_process(fill_up_to_the_end, data, out)
+    _, (code, words, warnings) = in_process(fill_up_to_the_end, data, out, full)
     assert (code, words) == (0, "")
     assert len(warnings) == 2
-    assert "No space left on device; this is the last one, so it is tried again for " in warnings[0]
-    assert json.loads((out / "model" / "config.json").read_text())["hidden_size"] == 32
+    assert warnings[0].startswith(str(out / full)) and "No space left on device; tried again for " in warnings[0]
+    if full == "checkpoints":  # The other disk was seen by that process only.
+        assert json.loads((out / "model" / "config.json").read_text())["hidden_size"] == 32
+
+
+def never_room(data: Path, out: Path) -> tuple[int, str]:
+    """Train where the disk of the model stays full."""
+    (out / "model").mkdir(parents=True)
+    limited_room(out / "model")
+    with suppress(OSError), (out / "model" / "ballast").open("wb", buffering=0) as file:
+        while file.write(bytes(65536)):
+            pass
+    return go(data, out, 1, deadline_s=1.5)
+
+
+def test_a_model_that_finds_no_room_is_written_when_the_run_is_resumed(data: Path, tmp_path: Path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small disk")
+    _, (code, words) = in_process(never_room, data, tmp_path / "run")
+    file = tmp_path / "run" / "model" / "config.json"
+    assert (code, words) == (1, f"{file}: cannot be written: No space left on device; make room and resume")
+    _, (code, words) = in_process(go, data, tmp_path / "run", 1)
+    assert (code, "resuming after step 1 of 1" in words, file.exists()) == (0, True, True)
 
 
 def patience(rank: int, deadline_s: float) -> list[float]:

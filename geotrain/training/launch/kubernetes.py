@@ -6,7 +6,7 @@ import yaml
 
 from geotrain.errors import InputError
 from geotrain.training.launch.launch import Launch
-from geotrain.training.launch.process import ENVIRONMENT, RENDEZVOUS_PORT, STORE, Process
+from geotrain.training.launch.process import ENVIRONMENT, STORE, Process
 from geotrain.training.launch.scripts import (
     PLAN_FILE,
     Words,
@@ -24,6 +24,8 @@ from geotrain.training.launch.scripts import (
 DIRECTORY = "kubernetes"
 _PLAN, _RUN, _KEYS = "/geotrain/plan", "/geotrain/run", "/geotrain/keys"
 _KEY_FILES = ("ca.pem", "certificate.pem", "key.pem")
+_OPERATORS_PORT = 29401
+"""The operator wants one. Nothing listens there; as it is the node's, no node gets two pods."""
 
 _HEAD = """\
 # {dc}, its part of {plan}. Written by `geotrain launch`; yours to edit. In its pods run:
@@ -32,7 +34,7 @@ _HEAD = """\
 #
 # Needed in this cluster: Kubeflow's training operator (PyTorchJob v1); persistent volume claims that all pods can
 # mount, geotrain-run for checkpoints and logs{and_data}{and_keys}.
-# Pods use the network of their nodes: other data centers reach them at the nodes' addresses, over any TCP port.
+{shared}# Pods use the network of their nodes: other data centers reach them at the nodes' addresses, over any TCP port.
 # As no two of them can have the same port, each gets a node of its own, which the plan counts on.
 #
 # Inside this data center NCCL and gloo listen at the nodes' own addresses and ask for no key: let no other machine
@@ -40,25 +42,35 @@ _HEAD = """\
 # firewall of the nodes does.
 """
 
-_TRUSTED = """\
-# More than that: the pods' agents (torchrun) meet at port {port} of the first one's node, on all its addresses, and
-# unpickle what they find there. WHOEVER REACHES THAT PORT CAN RUN COMMANDS ON ALL THESE NODES: let only them reach it.
+_SHARED = """\
+# The pods of this data center meet in files of geotrain-run: it must allow ReadWriteMany, and all pods must see each
+# other's flock on it, as on NFS 4, CephFS and Lustre with `-o flock`; not on NFS mounted with `nolock` or
+# `local_lock=flock`, nor on buckets mounted as files. Let no other user write there: pods run what the files say.
 """
 
 _ALONE = """\
-host=$POD_IP name=$POD_IP
 # Where the processes of this pod meet: files for them alone, so that no port is needed.
 {store}=$(mktemp --directory)
 export {store}
 """
 
 _TOGETHER = """\
-# Agents rank their nodes by these names, and dial the first. RANK is the pod's number, from the operator.
-host=$POD_IP name=$POD_IP is_host=true
-if ((RANK > 0)); then
-    printf -v name '~%04d' "$RANK"
-    is_host=false
+# Where the pods of this data center meet: files for this user alone, so that no port is needed, in a directory for each
+# attempt. While a pod lives it holds a lock; one that starts, or starts again, joins those that do. If there are none,
+# what is there is left from an attempt that is over, and another one begins.
+meeting={meeting}
+(umask 077 && mkdir --parents "$meeting" && touch "$meeting/choosing" "$meeting/alive")
+chmod 700 "$meeting"
+exec 8<>"$meeting/choosing" 9<>"$meeting/alive"
+flock --timeout 600 8
+if flock --nonblock 9; then
+    rm --recursive --force "$meeting"/attempt-*
+    mktemp --directory "$meeting/attempt-XXXXXXXX" > /dev/null
 fi
+flock --shared 9
+exec 8>&-
+{store}=$(echo "$meeting"/attempt-*)
+export {store}
 """
 
 _SERVICE = """\
@@ -68,8 +80,11 @@ _SERVICE = """\
 _CONTAINER = """\
 set -euo pipefail
 export {environment}
-{meeting}{workers}
-exec {command}
+# Agents rank their nodes by these names. RANK is the pod's number, from the operator.
+host=$POD_IP
+printf -v name '%04d' "$RANK"
+{workers}
+{meeting}exec {command}
 """
 
 _SCRIPT = """\
@@ -107,10 +122,8 @@ def kubernetes_processes(launch: Launch, control: str | None) -> list[Process]:
         data=data,
         out=_RUN,
         keys=_KEYS,
-        first="$MASTER_ADDR",
         control=control,
         run_id=launch.run_id,
-        share_files=False,
     )
     return list(node_processes(launch, words))
 
@@ -153,9 +166,8 @@ def _manifest(launch: Launch, process: Process, name: str, control: str | None, 
         seats="\n".join(f"#   pod {n}: {', '.join(map(seat_words, seats))}" for n, seats in enumerate(nodes)),
         and_data="" if launch.data is None else "; geotrain-data",
         and_keys="" if launch.insecure else f"; the secret geotrain-{name}-keys (keys.sh)",
+        shared=_SHARED if len(nodes) > 1 else "",
     )
-    if len(nodes) > 1:
-        head += _TRUSTED.format(port=RENDEZVOUS_PORT)
     port = int(control.rpartition(":")[2]) if leads and control else None
     parts = [head, _yaml(_config_map(launch, name))]
     if port is not None:
@@ -205,9 +217,10 @@ def _replicas(
     launch: Launch, process: Process, name: str, image: str, count: int, ports: list[dict[str, Any]]
 ) -> dict[str, Any]:
     nodes = launch.seating.nodes(process.dc)
+    meeting = _TOGETHER if len(nodes) > 1 else _ALONE
     script = _CONTAINER.format(
         environment=" ".join(f"{name}={value}" for name, value in ENVIRONMENT.items()),
-        meeting=_TOGETHER if len(nodes) > 1 else _ALONE.format(store=STORE),
+        meeting=meeting.format(store=STORE, meeting=f"{_RUN}/rendezvous/{name}"),
         workers="\n".join(workers_lines(nodes, "RANK")),
         command=folded(shell(process.command), indent=0),
     )
@@ -218,7 +231,7 @@ def _replicas(
         "command": ["bash", "-c"],
         "args": [script],
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
-        "ports": [{"name": "pytorchjob-port", "containerPort": RENDEZVOUS_PORT}, *ports],
+        "ports": [{"name": "pytorchjob-port", "containerPort": _OPERATORS_PORT}, *ports],
         "resources": {"limits": {"nvidia.com/gpu": len(nodes[0])}},
         "volumeMounts": [{"name": volume["name"], "mountPath": path} for path, volume in volumes.items()],
     }

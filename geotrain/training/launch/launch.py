@@ -16,6 +16,7 @@ from geotrain.training.lock import Lock
 JOB = "training"
 """Of the keys that are made here."""
 KEY_DAYS = 90
+_LOCK = "launch.lock"
 
 
 def train_options(
@@ -47,6 +48,8 @@ class Launch:
     """How often torchrun starts the processes of a data center again; 0: no torchrun, and none is started again."""
     options: tuple[str, ...] = ()
     """Further ones of `geotrain train`."""
+    resume: bool = True
+    """Whether the run may go on in a directory that has been used."""
     run_id: str = field(default_factory=lambda: secrets.token_hex(16))
     """Tells this launch from all others."""
     program: tuple[str, ...] = (sys.executable, "-m", "geotrain", "train")
@@ -108,9 +111,21 @@ class Launch:
             raise InputError("training needs torch: pip install 'geotrain[train]'")
         if not self.insecure and importlib.util.find_spec("cryptography") is None:
             raise InputError("keys need the package cryptography: pip install 'geotrain[train]'")
-        lock = Lock(self.out / "launch.lock")
+        lock = self.lock()
         try:
             self._make()
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    def lock(self) -> Lock:
+        """Lock the run's directory; InputError if another launch has it, or had it and this one is not to resume."""
+        check_out(self.out, resume=self.resume)
+        lock = Lock(self.out / _LOCK)
+        try:
+            # Again: another launch may have come, and ended, since.
+            check_out(self.out, resume=self.resume)
         except BaseException:
             lock.release()
             raise
@@ -136,5 +151,5 @@ def check_out(out: Path, *, resume: bool) -> None:
     """Refuse a directory that has been used, unless the run is to go on there."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file, expected a directory for the run")
-    if not resume and out.is_dir() and any(out.iterdir()):
+    if not resume and out.is_dir() and any(path.name != _LOCK for path in out.iterdir()):
         raise InputError(f"{out}: is not empty; --resume goes on with the run in it, or name another directory")

@@ -2,7 +2,7 @@
 
 The rendezvous is c10d's: when workers die on one node, the agents of all nodes in that data center start theirs again.
 Agents unpickle what they find there, and its TCP store takes anything from anywhere. So agents and workers meet in
-files that only their user may open, wherever the nodes of a data center share some.
+files that only their user may open, in a directory that the nodes of a data center share: no store listens.
 """
 
 import sys
@@ -22,11 +22,10 @@ ENVIRONMENT = {
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(SHUTDOWN_S),
 }
-_JOIN_S, _STORE_S = 1800, 600
+_JOIN_S, _SIGN_OF_LIFE_S = 1800, 30
+"""How long agents wait for each other, and how often each leaves word that it lives: the file grows by all of these."""
 STORE = "GEOTRAIN_STORE"
 """The variable that tells workers the directory in which they meet."""
-RENDEZVOUS_PORT = 29401
-"""Of agents that have no files in common."""
 _AGENTS = "agents"
 _TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 
@@ -68,9 +67,9 @@ def processes(launch: Launch, ground: Ground) -> Iterator[Process]:
                 options = agent_options(
                     nodes=len(nodes),
                     workers=str(len(seats)),
-                    meeting=in_files(store),
+                    store=store,
                     run_id=launch.run_id,
-                    name=node_name(number, host),
+                    name=node_name(number),
                     max_restarts=launch.max_restarts,
                 )
                 agent = [*_TORCHRUN, *options]
@@ -84,26 +83,17 @@ def processes(launch: Launch, ground: Ground) -> Iterator[Process]:
                 yield Process(dc=dc, node=number, host=host, seats=[seat], agent=[], worker=worker, environment=told)
 
 
-def in_files(store: str) -> list[str]:
-    """Options of agents that share a directory."""
-    return ["--rdzv-endpoint", f"{store}/{_AGENTS}", "--rdzv-conf", f"store_type=file,join_timeout={_JOIN_S}"]
+def agent_options(*, nodes: int, workers: str, store: str, run_id: str, name: str, max_restarts: int) -> list[str]:
+    """Options of torchrun on one of the nodes of a data center, which share the directory `store`.
 
-
-def over_tcp(first: str, is_host: str) -> list[str]:
-    """Options of agents that share no directory: whoever reaches the port can run commands on all nodes."""
-    conf = f"is_host={is_host},join_timeout={_JOIN_S},read_timeout={_STORE_S}"
-    return ["--rdzv-endpoint", f"{first}:{RENDEZVOUS_PORT}", "--rdzv-conf", conf]
-
-
-def agent_options(
-    *, nodes: int, workers: str, meeting: Sequence[str], run_id: str, name: str, max_restarts: int
-) -> list[str]:
-    """Of torchrun on one of the nodes of a data center; the worker's command follows."""
+    The worker's command follows.
+    """
     return [
         *("--nnodes", str(nodes)),
         *("--nproc-per-node", workers),
         *("--rdzv-backend", "c10d"),
-        *meeting,
+        *("--rdzv-endpoint", f"{store}/{_AGENTS}"),
+        *("--rdzv-conf", f"store_type=file,join_timeout={_JOIN_S},keep_alive_interval={_SIGN_OF_LIFE_S}"),
         *("--rdzv-id", run_id),
         *("--local-addr", name),
         *("--max-restarts", str(max_restarts)),
@@ -111,9 +101,9 @@ def agent_options(
     ]
 
 
-def node_name(number: int, address: str) -> str:
-    """What an agent calls its node: c10d ranks nodes by it. Only the first is ever dialed, so that is an address."""
-    return address if number == 0 else f"~{number:04d}"
+def node_name(number: int) -> str:
+    """Return what an agent calls its node: c10d ranks nodes by it, as text. It is no address, for none is dialed."""
+    return f"{number:04d}"
 
 
 def _place(seat: Seat, world: int, local_rank: int, local_world: int) -> dict[str, str]:

@@ -23,6 +23,8 @@ from geotrain.training.lock import Lock
 
 PATIENCE_S = SHUTDOWN_S + 5.0
 """Between the polite signal and the other one."""
+LAST_S = 600.0
+"""How long others may take when one has ended well: all leave together, and agents wait up to 300 s for each other."""
 _LOOK_S = 0.1
 _LINES = 20
 _WORKER_FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
@@ -104,19 +106,24 @@ class Run:
         self.end()
 
     def wait(self, *, deadline_s: float = math.inf, tell: Callable[[str], None] = lambda text: None) -> None:
-        """Until all have ended well; ProcessFailedError if one has not, RunError if the time is up.
+        """Until all have ended well; ProcessFailedError if one has not, RunError if the time is up or one stays behind.
 
         `tell` gets what the first process of the leading data center says.
         """
-        end_s = time.monotonic() + deadline_s
+        end_s, first_s = time.monotonic() + deadline_s, math.inf
         while True:
-            running = any(child.popen.poll() is None for child in self._children)
+            running = [child.process.name for child in self._children if child.popen.poll() is None]
+            if len(running) < len(self._children):
+                first_s = min(first_s, time.monotonic())
             tell(self._leader.read())
             if failures := [failure for child in self._children if (failure := child.failure()) is not None]:
                 # Of several, the one that is no consequence: killed before refused before failed, as their codes go.
                 raise max(failures, key=lambda failure: failure.exit_code)
             if not running:
                 return
+            if time.monotonic() > first_s + LAST_S:
+                behind = f"{running[0]} still runs {LAST_S:g} s after another process has ended well"
+                raise RunError(f"{behind}; the log is {self._launch.logs / running[0]}.log")
             if time.monotonic() > end_s:
                 said = last_part(self._leader.path).splitlines() or ["nothing"]
                 raise RunError(f"the run was not done within {deadline_s:g} s; {self._leader.path} ends: {said[-1]}")

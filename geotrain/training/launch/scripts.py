@@ -13,7 +13,7 @@ from geotrain.files import write_text
 from geotrain.plan import Plan
 from geotrain.seating import Seat, Seating
 from geotrain.training.launch.launch import JOB, Launch, train_options
-from geotrain.training.launch.process import ENVIRONMENT, STORE, Process, agent_options, in_files, over_tcp
+from geotrain.training.launch.process import ENVIRONMENT, STORE, Process, agent_options
 
 PLAN_FILE = "plan.yaml"
 _LONGEST_NAME = 40
@@ -27,18 +27,9 @@ class Words:
     data: str
     out: str
     keys: str
-    first: str
-    """The first node of the data center."""
     control: str | None
     """HOST:PORT, as other data centers know it."""
     run_id: str
-    share_files: bool
-    """Whether the nodes of a data center have a directory for their rendezvous in common."""
-
-
-def meets_in_files(words: Words, nodes: Sequence[Sequence[Seat]]) -> bool:
-    """Whether the agents on these nodes need no port."""
-    return words.share_files or len(nodes) == 1
 
 
 def node_processes(launch: Launch, words: Words) -> Iterator[Process]:
@@ -49,7 +40,7 @@ def node_processes(launch: Launch, words: Words) -> Iterator[Process]:
         agent = agent_options(
             nodes=len(nodes),
             workers="$workers",
-            meeting=in_files(f"${STORE}") if meets_in_files(words, nodes) else over_tcp(words.first, "$is_host"),
+            store=f"${STORE}",
             run_id=words.run_id,
             name="$name",
             max_restarts=launch.max_restarts,

@@ -75,12 +75,8 @@ node() {{
             [[ $name != "$SLURMD_NODENAME" ]] || break
         done
     fi
-    # Agents rank their nodes by these names, and dial the first.
-    if ((number == 0)); then
-        name=$FIRST
-    else
-        printf -v name '~%04d' "$number"
-    fi
+    # Agents rank their nodes by these names.
+    printf -v name '%04d' "$number"
     {workers}
     host=$(hostname -I | cut --delimiter=' ' --fields=1)
     exec {command}
@@ -120,10 +116,8 @@ def slurm_processes(launch: Launch, control: str | None) -> list[Process]:
         data="$DATA",
         out="$RUN",
         keys="$KEYS",
-        first="$FIRST",
         control=control,
         run_id="$SLURM_JOB_ID",
-        share_files=True,
     )
     return list(node_processes(launch, words))
 

@@ -52,10 +52,9 @@ def test_a_worker_is_told_its_data_center_its_address_and_where_all_meet(tmp_pat
     assert east.host == "10.1.0.1" and east.environment["GLOO_SOCKET_IFNAME"] == "fabric"
 
 
-@given(st.integers(2, 3000), st.sampled_from(["10.1.0.1", "zulu.example.com", "fe80::1", "127.0.0.1"]))
-def test_torch_ranks_nodes_in_their_order(count: int, first: str):
+def test_torch_ranks_nodes_in_their_order():
     # The rendezvous sorts nodes by name, as text.
-    names = [node_name(number, first) for number in range(count)]
+    names = [node_name(number) for number in range(3000)]
     assert sorted(names) == names
 
 

@@ -4,7 +4,10 @@ import json
 import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -73,6 +76,18 @@ def test_time_that_is_up_ends_all_also_those_that_do_not_want_to(tmp_path: Path,
     assert not alive(run.pid("east-0")) and not alive(run.pid("south-0"))
 
 
+def test_one_that_stays_behind_when_the_others_are_done_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("geotrain.training.launch.run.LAST_S", 0.3)
+    with pytest.raises(RunError) as error, start(tmp_path, "leave", who="east-0") as run:
+        until(lambda: both_here(tmp_path))
+        run.wait()
+    log = tmp_path / "run" / "logs" / "south-0.log"
+    words = f"south-0 still runs 0.3 s after another process has ended well; the log is {log}"
+    assert str(error.value) == words and not alive(run.pid("south-0"))
+
+
 @pytest.mark.parametrize("max_restarts", [0, 1], ids=["workers", "agents"])
 def test_nothing_outlives_a_launcher_that_is_killed(tmp_path: Path, max_restarts: int):
     stages = ["east", "south"] if max_restarts == 0 else ["east"]
@@ -135,6 +150,41 @@ def test_a_second_launch_into_a_directory_is_refused_while_the_first_runs(tmp_pa
         assert alive(run.pid("east-0")) and alive(run.pid("south-0"))
     with start(tmp_path, "leave") as run:
         run.wait(deadline_s=110)
+
+
+def test_of_two_launches_into_a_fresh_directory_one_is_refused_also_when_the_other_is_over(tmp_path: Path):
+    def launched(out: Path) -> str:
+        check_out(out, resume=False)
+        both_look.wait(60)
+        made = launch(out, "leave", stages=["east"], resume=False)
+        try:
+            with Run(made, Loopback(made.seating)) as run:
+                run.wait(deadline_s=110)
+        except InputError as error:
+            return str(error)
+        return ""
+
+    both_look = Barrier(2)
+    with ThreadPoolExecutor(2) as threads:
+        for turn in range(8):
+            out = tmp_path / f"run-{turn}"
+            first, second = sorted(threads.map(launched, (out, out)))
+            assert first == "" and ("runs into this directory" in second or "is not empty; --resume" in second)
+            starts = (out / "logs" / "east-0.log").read_text().count("=== process")
+            assert starts == 1, "nothing was started for the other"
+
+
+def test_a_launch_that_finds_a_used_directory_once_it_has_the_lock_is_refused_and_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    made = launch(tmp_path / "run", "leave", stages=["east"], resume=False)
+    looks = iter([lambda *_, **__: None])  # At the first look the directory was empty.
+    monkeypatch.setattr("geotrain.training.launch.launch.check_out", lambda *a, **k: next(looks, check_out)(*a, **k))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "plan").touch()
+    with pytest.raises(InputError, match="is not empty; --resume goes on with the run in it"):
+        made.lock()
+    replace(made, resume=True).lock().release()
 
 
 def test_a_command_that_does_not_exist_says_so(tmp_path: Path):

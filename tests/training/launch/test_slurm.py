@@ -76,8 +76,8 @@ def test_an_option_that_sbatch_does_not_know_is_noticed(launch: Launch):
 def test_the_node_of_the_control_address_is_the_first_wherever_it_stands_in_the_list(launch: Launch, tmp_path: Path):
     told = submitted(launch, tmp_path, "east", "gpu-9,gpu-10")
     assert {node: value(words, "--local-addr") for node, words in told.items()} == {
-        "gpu-10": "gpu-10",
-        "gpu-9": "~0001",
+        "gpu-10": "0000",
+        "gpu-9": "0001",
     }
     assert {node: value(words, "--nproc-per-node") for node, words in told.items()} == {"gpu-10": "4", "gpu-9": "2"}
     assert {value(words, "--rdzv-conf").split(",")[0] for words in told.values()} == {"store_type=file"}
