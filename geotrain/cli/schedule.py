@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from geotrain.cli._output import json_text
+from geotrain.cli._output import check_writable, json_text
 from geotrain.cli._plan import PlanArgument, ScheduleOption, opened
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def command(
         raise InputError(f"--json is --format json and does not go with --format {chosen}")
     if pipeline is not None and chosen != "torch-csv":
         raise InputError(f"--pipeline goes with --format torch-csv; {chosen} has all pipelines")
+    check_writable(out)
     with opened(plan) as loaded:
         if pipeline is not None and not 0 <= pipeline < loaded.pipelines_per_cell:
             raise InputError(
