@@ -16,6 +16,7 @@ from geotrain.cli import build_app
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "commands"
 INDEX = PAGES / "README.md"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 WIDTH = 78
 """What a terminal of 80 columns gets, whatever the width of this one."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.pages import INDEX, PAGES, helps, is_as_shown, page, refreshed, sessions
+from tests.cli.pages import INDEX, PAGES, TUTORIAL, helps, is_as_shown, page, refreshed, sessions
 
 SAME_EVERYWHERE = (
     "catalog", "compare", "init", "plan", "prefill", "schedule", "schema", "simulate", "validate", "whatif",
@@ -37,23 +37,20 @@ def test_the_help_on_every_page_is_what_the_command_says():
     assert not stale, f"the help on these pages of docs/commands is stale; `make docs` mends it: {', '.join(stale)}"
 
 
-@pytest.mark.parametrize("name", SAME_EVERYWHERE)
+@pytest.mark.parametrize("path", [TUTORIAL, *map(page, SAME_EVERYWHERE)], ids=lambda path: path.stem)
 def test_the_examples_of_a_page_print_what_it_shows(
-    geotrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    geotrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    if name != "init":
-        geotrain("init", "my-plan")
-    shown = sessions(page(name).read_text(encoding="utf-8"))
+    shown = sessions(path.read_text(encoding="utf-8"))
     assert shown
+    if shown[0][0] != "geotrain init my-plan":
+        geotrain("init", "my-plan")
     for command, expected in shown:
-        program, *arguments = shlex.split(command)
-        printed = (
-            geotrain(*arguments, *QUICKER.get(name, [])).out
-            if program == "geotrain"
-            else Path(arguments[0]).read_text()
-        )
+        program, name, *arguments = shlex.split(command)
+        quicker = QUICKER.get(name, [])
+        printed = geotrain(name, *arguments, *quicker).out if program == "geotrain" else Path(name).read_text()
         assert is_as_shown(expected, printed), f"{command} printed\n{printed}"
 
 
