@@ -113,15 +113,20 @@ def _sentence(problem: _Problem) -> str:
         return f"{field} is not a known field: {hint(str(problem.path[-1]), known)}"
     if problem.models and isinstance(value, Mapping):
         return f"{field}: {_reason(problem)}" if field else _reason(problem)
-    return f"{field} is {_shown(value)} and {_reason(problem)}"
+    return f"{field} is {shown(value)} and {_reason(problem)}"
 
 
 def _written(path: tuple[int | str, ...]) -> str:
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{_short(part)}" for part in path)
     return text.removeprefix(".")
 
 
-def _shown(value: object) -> str:
+def _short(name: str) -> str:
+    return name if len(name) <= _SHORT.maxstring else f"{name[: _SHORT.maxstring]}..."
+
+
+def shown(value: object) -> str:
+    """The value as a sentence can name it, shortened."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list):

@@ -15,10 +15,12 @@ from typing import Annotated, Any, ClassVar, Self, TextIO
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
-from geotrain.complaints import complaint
+from geotrain.complaints import complaint, shown
 from geotrain.errors import InputError
 
 _MOST = 10**15
+_MOST_TEXT = 250_000_000
+_MOST_YAML = 4_000_000
 
 
 def _countable(value: int) -> int:
@@ -52,7 +54,7 @@ class Document(BaseModel):
     def parse(cls, content: object, *, source: Path) -> Self:
         """Validate content that came from `source`; paths inside it are relative to that file."""
         if not isinstance(content, Mapping):
-            what = "a list" if isinstance(content, list) else f"the single value {content!r}"
+            what = "a list" if isinstance(content, list) else f"the single value {shown(content)}"
             raise InputError(f"{source}: must be a mapping of fields, but is {what}")
         try:
             return cls.model_validate(content, by_name=False, context={"directory": source.parent})
@@ -70,16 +72,27 @@ _MERGE_TAG = "tag:yaml.org,2002:merge"
 class _StrictLoader(yaml.SafeLoader):
     """YAML that refuses a key given twice instead of keeping the last one."""
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Put merged mappings in place of `<<`; a key once, for merges of merges would fill the memory."""
+        super().flatten_mapping(node)
+        node.value = list({_identity(pair[0]): pair for pair in node.value}.values())
+
+
+def _identity(key_node: yaml.Node) -> object:
+    return (key_node.tag, key_node.value) if isinstance(key_node, yaml.ScalarNode) else id(key_node)
+
 
 def _unique_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen = set()
     for key_node, _ in node.value:
         if key_node.tag == _MERGE_TAG:
             continue
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, str) and key in seen:
-            raise yaml.MarkedYAMLError(problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark)
-        seen.add(key if isinstance(key, str) else repr(key))
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise yaml.MarkedYAMLError(problem="a key must be a single value", problem_mark=key_node.start_mark)
+        if _identity(key_node) in seen:
+            twice = f"the key {shown(key_node.value)} is given twice"
+            raise yaml.MarkedYAMLError(problem=twice, problem_mark=key_node.start_mark)
+        seen.add(_identity(key_node))
     loader.flatten_mapping(node)
     return loader.construct_mapping(node, deep=True)
 
@@ -87,10 +100,13 @@ def _unique_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
-def read_text(path: Path) -> str:
-    """The file's text, or an InputError that says why not."""
-    with reading(path):
-        return path.read_text(encoding="utf-8")
+def read_text(path: Path, *, most: int = _MOST_TEXT) -> str:
+    """The file's text, or an InputError that says why not; `most` is in characters."""
+    with reading(path), path.open(encoding="utf-8") as file:
+        text = file.read(most + 1)
+    if len(text) > most:
+        raise InputError(f"{path}: is too large: at most {most / 1e6:g} million characters are read")
+    return text
 
 
 @contextmanager
@@ -110,7 +126,7 @@ def reading(path: Path) -> Iterator[None]:
 
 def read_yaml(path: Path) -> object:
     """The file's content as plain data."""
-    text = read_text(path)
+    text = read_text(path, most=_MOST_YAML)
     try:
         content: object = yaml.load(text, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:
@@ -118,8 +134,13 @@ def read_yaml(path: Path) -> object:
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = ", ".join(part for part in (error.context, error.problem) if part)
         raise InputError(f"{path}: not valid YAML: {where}{what}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise InputError(f"{path}: is nested too deeply: hundreds of lists or mappings within each other") from None
+    except yaml.YAMLError as error:
         raise InputError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
+    except (ValueError, LookupError, AttributeError) as error:
+        # What the parser lets through where a text is no date, or no value of the type that its tag names.
+        raise InputError(f"{path}: not valid YAML: a value is not of its type: {error}") from None
     if content is None:
         raise InputError(f"{path}: is empty")
     return content
@@ -153,7 +174,10 @@ def write_text(path: Path, text: str) -> None:
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
     """A text file that appears under its name once it is complete; what is no regular file is written through."""
-    target = path.resolve()
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError):
+        raise InputError(f"{path}: cannot be written: a symbolic link in it leads to itself") from None
     through = target.exists() and not target.is_file()
     partial = target if through else target.with_name(target.name + ".partial")
     try:

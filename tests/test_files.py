@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,33 @@ def test_anchors_and_merge_keys_work(tmp_path: Path):
             "not valid YAML: line 2, column 1: expected a single document in the stream, but found another document",
             id="two-documents",
         ),
+        pytest.param(
+            "x" * 1000,
+            f"must be a mapping of fields, but is the single value '{'x' * 37}...{'x' * 38}'",
+            id="long-text",
+        ),
+        pytest.param(
+            f"{'x' * 1000}: a\n",
+            f"{'x' * 80}... is not a known field: known are title, size_bytes (and 1 more problem)",
+            id="long-name",
+        ),
+        pytest.param(
+            "title: " + "[" * 5000 + "]" * 5000,
+            "is nested too deeply: hundreds of lists or mappings within each other",
+            id="nested-lists",
+        ),
+        pytest.param(
+            "title: " + "{a: " * 5000 + "1" + "}" * 5000,
+            "is nested too deeply: hundreds of lists or mappings within each other",
+            id="nested-mappings",
+        ),
+        pytest.param("[a, b]: c\n", "not valid YAML: line 1, column 1: a key must be a single value", id="list-as-key"),
+        pytest.param("title: !!bool maybe\n", "not valid YAML: a value is not of its type: 'maybe'", id="no-bool"),
+        pytest.param(
+            "title: 2026-13-45\n",
+            "not valid YAML: a value is not of its type: month must be in 1..12",
+            id="no-date",
+        ),
         pytest.param("titel: a\n", "titel is not a known field: did you mean 'title'? (and 1 more problem)", id="typo"),
     ],
 )
@@ -55,6 +83,37 @@ def test_a_wrong_file_is_named_in_one_sentence(tmp_path: Path, content: str, sen
     with pytest.raises(InputError) as caught:
         Note.load(path)
     assert str(caught.value) == f"{path}: {sentence}"
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 20))
+"""Ten to the nineteenth entries, were they all written out."""
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 20))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        pytest.param(BOMB, "a0 is not a known field: known are title, size_bytes (and 20 more problems)", id="values"),
+        pytest.param(
+            BOMB + "title: *a19\nsize_bytes: *a19\n",
+            "a0 is not a known field: known are title, size_bytes",
+            id="fields",
+        ),
+        pytest.param(BOMB + "? *a19\n: 1\n", "not valid YAML: line 20, column 6: a key must be a single", id="key"),
+        pytest.param(MERGES, "a0 is not a known field: known are title, size_bytes (and 20 more", id="merges"),
+    ],
+)
+def test_aliases_of_aliases_are_not_written_out(tmp_path: Path, content: str, sentence: str):
+    path = tmp_path / "note.yaml"
+    path.write_text(content)
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        Note.load(path)
+
+
+def test_a_file_without_end_is_not_read_to_its_end():
+    with pytest.raises(InputError) as caught:
+        read_yaml(Path("/dev/zero"))
+    assert str(caught.value) == "/dev/zero: is too large: at most 4 million characters are read"
 
 
 def test_files_that_cannot_be_read_say_why(tmp_path: Path):
@@ -86,3 +145,11 @@ def test_a_file_that_cannot_be_written_says_why(tmp_path: Path):
     with pytest.raises(InputError) as caught:
         write_text(path, "text")
     assert str(caught.value).startswith(f"{path}: cannot be written: ")
+
+
+def test_a_link_to_itself_cannot_be_written(tmp_path: Path):
+    path = tmp_path / "link"
+    path.symlink_to(path)
+    with pytest.raises(InputError) as caught:
+        write_text(path / "below", "text")
+    assert str(caught.value) == f"{path / 'below'}: cannot be written: a symbolic link in it leads to itself"

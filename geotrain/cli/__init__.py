@@ -3,6 +3,7 @@
 A command's module imports only typer and the standard library at its top, so that `--help` answers at once.
 """
 
+import errno
 import importlib
 import os
 import pkgutil
@@ -12,7 +13,7 @@ from typing import Annotated
 import typer
 
 from geotrain import __version__, interrupts
-from geotrain.errors import GeotrainError
+from geotrain.errors import GeotrainError, InputError
 
 
 def _print_version(wanted: bool) -> None:
@@ -70,16 +71,18 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("GEOTRAIN_DEBUG"):
             raise
-        exit_code = 130 if interrupts.asked() else _complain(_unexpected(error), 1)
+        exit_code = 130 if interrupts.asked() else _complain(*_unexpected(error))
     sys.exit(130 if interrupts.asked() else exit_code)
 
 
-def _unexpected(error: Exception) -> str:
+def _unexpected(error: Exception) -> tuple[str, int]:
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return f"{str(error.filename)[:60]}...: is too long for a file's name", InputError.exit_code
     if isinstance(error, MemoryError):
         what = "not enough memory for this"
     else:
         what = f"unexpected {type(error).__name__}: {str(error)[:300] or 'no reason given'}"
-    return f"{what}; with GEOTRAIN_DEBUG=1 in the environment the same command shows where"
+    return f"{what}; with GEOTRAIN_DEBUG=1 in the environment the same command shows where", 1
 
 
 def _complain(sentence: str, exit_code: int) -> int:

@@ -1,7 +1,9 @@
 """What all commands share in how they answer."""
 
+import errno
 import json
 import math
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +17,15 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 def check_writable(*paths: Path | None) -> None:
     """Refuse before a long run what could not be written after it."""
     for path in paths:
-        if path is not None and path.is_dir():
+        if path is None:
+            continue
+        if path.is_dir():
             raise InputError(f"{path}: is a directory, expected a file to write")
-        if path is not None and any(parent.is_file() for parent in path.parents):
+        if any(parent.is_file() for parent in path.parents):
             raise InputError(f"{path}: cannot be written: a part of the path is a file")
+        nearest = path if path.exists() else next(parent for parent in path.absolute().parents if parent.exists())
+        if not os.access(nearest, os.W_OK):
+            raise InputError(f"{path}: cannot be written: {os.strerror(errno.EACCES)}")
 
 
 def print_json(answer: Any) -> None:

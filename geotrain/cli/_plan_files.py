@@ -59,7 +59,9 @@ def write_files(
     answer, fallbacks = found.answer, found.fallbacks or ()
     lines = write_plans(files, answer, origin, fallbacks) if files.out is not None else []
     if files.report is not None:
-        planning = planning_html(answer, explanation, fallbacks, pareto=pareto) if explanation else ""
+        planning = ""
+        if explanation is not None:
+            planning = planning_html(answer, explanation, fallbacks, pareto=pareto, runnable=found.runnable)
         write_text(files.report, html_report(answer.best.result, planning=planning))
         lines.append(f"report: {files.report}  (open it in a browser)")
     if files.chart is not None:

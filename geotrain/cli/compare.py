@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from geotrain import interrupts
-from geotrain.cli._output import JsonOption, print_json
+from geotrain.cli._output import JsonOption, check_writable, print_json
 from geotrain.cli._plan import PlanArgument, opened
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def command(
     from geotrain.files import write_text
     from geotrain.reports.schedule import comparison_json, comparison_svg, comparison_table
 
+    check_writable(chart)
     comparison = run(plan, show_progress=not json)
     if chart is not None:
         write_text(chart, comparison_svg(comparison.rows))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geotrain.cli._output import JsonOption, print_json
+from geotrain.cli._output import JsonOption, check_writable, print_json
 
 if TYPE_CHECKING:
     from geotrain.training.recording import Recording
@@ -47,6 +47,7 @@ def command(
     from geotrain.reports.runs import RunComparison, run_comparison_json, run_comparison_table, runs_svg
     from geotrain.reports.step import perfetto_traces
 
+    check_writable(picture, trace)
     comparison = RunComparison(simulated=_simulated(simulated), measured=_recorded(measured))
     if picture is not None:
         write_text(picture, runs_svg(comparison))

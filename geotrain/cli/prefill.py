@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from geotrain import interrupts
 from geotrain.cli._jitter import EXAMPLE as JITTER
 from geotrain.cli._jitter import parse_jitter
 from geotrain.cli._output import JsonOption, check_writable, print_json
@@ -143,7 +144,7 @@ def simulate(
     scaled = None if rate is None else parse_rate(rate)
     duration_s = None if duration is None else quantity("--duration", duration, TIME)
     requests = shared_out(read(trace, seed=seed or 0), models)
-    with opened(plan) as loaded:
+    with interrupts.remembered(), opened(plan) as loaded:
         scene = Scene(
             plan=loaded if schedule is None else loaded.change(schedule=schedule),
             models=models,
@@ -158,12 +159,15 @@ def simulate(
             if slot >= len(scene.slots):
                 raise InputError(f"--kill names slot {slot}, which must be one of 0 to {len(scene.slots) - 1}")
         assert scene.kinds, "instances, or an error that says why there are none"
-    if scaled is not None:
-        requests = scaled(requests, scene)
-    if duration_s is not None:
-        requests = requests.repeated(duration_s)
-    with followed(wanted=not json) as progress:
-        found = study(scene, requests, rivals=not only_ours, progress=progress)
+        interrupts.check()
+        if scaled is not None:
+            requests = scaled(requests, scene)
+        if duration_s is not None:
+            requests = requests.repeated(duration_s)
+        with followed(wanted=not json) as progress:
+            found = study(scene, requests, rivals=not only_ours, progress=progress)
+    if interrupts.asked():
+        typer.echo("interrupted: ways of filling that were not played to their end are left out", err=True)
     written = _write(found, trace_out, report)
     if json:
         print_json(prefill_json(found))

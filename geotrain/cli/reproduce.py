@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from geotrain import interrupts
 from geotrain.cli._output import JsonOption, check_writable, print_json
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ def command(
         raise InputError(f"--out is {str(out)!r}, where a file is in the way of the directory")
     check_writable(write_docs)
     outcomes = _played(names, out, quick=quick, fresh=fresh)
+    if not outcomes:
+        return
+    if interrupts.asked():
+        write_docs = None
     write_text(out / "index.html", reproduction_html(outcomes))
     if write_docs is not None:
         made_with = f"geotrain reproduce{' --quick' * quick}{''.join(f' --only {name}' for name in only or [])}"
@@ -87,18 +92,23 @@ def command(
 
 
 def _played(names: Sequence[str], out: Path, *, quick: bool, fresh: bool) -> list[Outcome]:
-    """One after the other; a line on stderr about each."""
+    """One after the other, up to Ctrl-C; a line on stderr about each."""
     from geotrain.reproduction import play
     from geotrain.units import format_seconds
 
-    outcomes = []
-    for number, name in enumerate(names, start=1):
-        told = f"[{number}/{len(names)}] {name} ... "
-        typer.echo(told, err=True, nl=False)
-        outcome = play(name, out, quick=quick, fresh=fresh, watch=_counter(told))
-        said = f"not measured: {outcome.missing}" if outcome.missing else format_seconds(outcome.took_s)
-        typer.echo(f"{len(outcome.findings)} numbers, {said}{' (kept)' * outcome.kept}", err=True)
-        outcomes.append(outcome)
+    outcomes: list[Outcome] = []
+    try:
+        with interrupts.remembered():
+            for number, name in enumerate(names, start=1):
+                told = f"[{number}/{len(names)}] {name} ... "
+                typer.echo(told, err=True, nl=False)
+                outcome = play(name, out, quick=quick, fresh=fresh, watch=_counter(told))
+                said = f"not measured: {outcome.missing}" if outcome.missing else format_seconds(outcome.took_s)
+                typer.echo(f"{len(outcome.findings)} numbers, {said}{' (kept)' * outcome.kept}", err=True)
+                outcomes.append(outcome)
+    except KeyboardInterrupt:
+        interrupts.remember()
+        typer.echo(f"\ninterrupted: {len(outcomes)} of {len(names)} are done; run it again to go on", err=True)
     return outcomes
 
 

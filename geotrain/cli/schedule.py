@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from geotrain.cli._output import json_text
+from geotrain import interrupts
+from geotrain.cli._output import check_writable, json_text
 from geotrain.cli._plan import PlanArgument, ScheduleOption, opened
 
 if TYPE_CHECKING:
@@ -50,13 +51,16 @@ def command(
         raise InputError(f"--json is --format json and does not go with --format {chosen}")
     if pipeline is not None and chosen != "torch-csv":
         raise InputError(f"--pipeline goes with --format torch-csv; {chosen} has all pipelines")
-    with opened(plan) as loaded:
+    check_writable(out)
+    with interrupts.remembered(), opened(plan) as loaded:
         if pipeline is not None and not 0 <= pipeline < loaded.pipelines_per_cell:
             raise InputError(
                 f"--pipeline is {pipeline} and must be 0 to {loaded.pipelines_per_cell - 1}, "
                 f"as pipelines_per_cell is {loaded.pipelines_per_cell}"
             )
         result = simulate(loaded if schedule is None else loaded.change(schedule=schedule))
+    if interrupts.asked():
+        typer.echo("interrupted: this is the best so far", err=True)
     text = render(result, chosen, pipeline or 0)
     if out is None:
         typer.echo(text, nl=False)

@@ -9,7 +9,7 @@ import typer
 
 from geotrain import interrupts
 from geotrain.cli._jitter import EXAMPLE, parse_jitter
-from geotrain.cli._output import JsonOption, print_json
+from geotrain.cli._output import JsonOption, check_writable, print_json
 from geotrain.cli._plan import PlanArgument, ScheduleOption, opened
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def command(
     from geotrain.reports.step import exact_json, exact_sentence, result_json, spread_json, spread_table, summary_table
     from geotrain.simulation import rehearse, run, spread
 
+    check_writable(trace, report, timeline)
     variation = None if jitter is None else parse_jitter(jitter)
     with opened(plan) as loaded:
         chosen = loaded if schedule is None else loaded.change(schedule=schedule)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geotrain.cli._output import JsonOption, print_json
+from geotrain.cli._output import JsonOption, check_writable, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,7 @@ def command(
     from geotrain.validation import published_rows, read_rows, read_rule, rule_text, validate
     from geotrain.workload import Efficiency
 
+    check_writable(calibrate, chart)
     rows = published_rows() if file is None else read_rows(file)
     rule = Efficiency() if efficiency is None else read_rule(efficiency)
     fitted = None if calibrate is None else _fit(rows, rule)

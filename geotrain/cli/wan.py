@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geotrain.cli._output import JsonOption, print_json
+from geotrain.cli._output import JsonOption, check_writable, print_json
 from geotrain.cli._quantity import quantity
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ def probe(
     from geotrain.wan.client import Prober
     from geotrain.wan.talk import MOST_S
 
+    check_writable(chart)
     if not 0.05 <= seconds <= MOST_S:
         raise InputError(f"--seconds is {seconds:g} and must be 0.05 to {MOST_S:g}")
     if (write is None) != (link is None):
@@ -185,6 +186,7 @@ def bench(
     from geotrain.units import SIZE
     from geotrain.wan.bench import Benchmark
 
+    check_writable(chart)
     size_bytes = round(quantity("--size", size, SIZE))
     if not 1 <= size_bytes <= 1 << 30:
         raise InputError(f"--size is {size!r} and must be 1 byte to 1 GiB")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, get_args
 import typer
 
 from geotrain import interrupts
-from geotrain.cli._output import JsonOption, print_json
+from geotrain.cli._output import JsonOption, check_writable, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,13 +87,11 @@ def command(
         geotrain whatif cluster.yaml job.yaml --story add-dc --json | jq -r .answer
     """
     from geotrain.cluster import Cluster
-    from geotrain.errors import InputError, RunError
+    from geotrain.errors import RunError
     from geotrain.planner.whatif import Exploration, Notebook
     from geotrain.workload import Job
 
-    for path in (csv, chart):
-        if path is not None and path.is_dir():
-            raise InputError(f"{path}: is a directory, expected a file to write")
+    check_writable(csv, chart)
     ask = _ask(goal, across, stages, schedule, evaluations)
     told = _story(vary or [], story, Cluster.load(cluster), Job.load(job), ask)
     failed: RunError | None = None

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 import geotrain
+from geotrain import interrupts
 from geotrain.errors import RunError
 from geotrain.files import Document, read_text, write_text
 from geotrain.reproduction.experiment import EXPERIMENTS, Experiment, load, path_of
@@ -46,7 +47,8 @@ def play(
 ) -> Outcome:
     """What the experiment found before, or finds now; its files and results are kept in `out`.
 
-    `watch` is told how many numbers there are, whenever there is another.
+    `watch` is told how many numbers there are, whenever there is another. Ctrl-C keeps nothing of this experiment: a
+    search that it ended has found something else than one that came to its end.
     """
     result, key = out / "results" / f"{name}.json", _key(name, quick=quick)
     kept = None if fresh else _kept(result, key)
@@ -59,6 +61,7 @@ def play(
     found = []
     try:
         for finding in KINDS[experiment.kind](**experiment.arguments(quick=quick)):
+            interrupts.check()
             _write(files, finding)
             found.append(finding.at(str(files)).dump())
             watch(len(found))

@@ -13,6 +13,7 @@ from itertools import product
 
 import numpy as np
 
+from geotrain import interrupts
 from geotrain.action import KIND_MASK, PIPELINE_FREE, STAGE_SHIFT, Kind
 from geotrain.errors import DoesNotFitError, InputError
 from geotrain.plan import ScheduleName
@@ -87,6 +88,7 @@ def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, 
         except KeyboardInterrupt:
             if search.best is None:
                 raise
+            interrupts.remember()
             interrupted, idea = True, f"{idea} (interrupted)"
         if gains and problem.shape.recompute and not interrupted:
             _make_lists(search)

@@ -11,6 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from geotrain.cost.memory import stage_memory, stage_parameters
 from geotrain.errors import DoesNotFitError, InputError
 from geotrain.plan import Plan
+from geotrain.runnable import why_no_plan_is_runnable
 from geotrain.training.bench import Bench, Chunks, Cut, Figures
 from geotrain.training.compute import precision_of
 from geotrain.units import format_bytes, plural
@@ -79,8 +80,9 @@ class Profiler:
 
     def _check(self, job: Job, chunks: Chunks) -> None:
         """InputError if the trainer could not run it, DoesNotFitError if there is not the memory for it here."""
-        if job.recompute in ("layerwise", "selective"):
-            raise InputError(f"recompute is {job.recompute!r} and must be full (true) or none (false) to be trained")
+        # As for emulated runs: what cannot be trained for its precision can still be measured.
+        if reasons := why_no_plan_is_runnable(job, emulated=True):
+            raise InputError("; ".join(reasons))
         model, parallel = job.model, 1 if self.mesh is None else self.mesh.size()
         if model.heads % parallel or model.kv_heads % parallel:
             heads = f"{model.heads} heads and {model.kv_heads} key-value heads"

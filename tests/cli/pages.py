@@ -1,5 +1,9 @@
-"""The pages in docs/commands: each ends with what `--help` says. `python -m tests.cli.pages` writes that part anew."""
+"""The pages in docs/commands: their sessions, and their ends, which are what `--help` says.
 
+`python -m tests.cli.pages` writes the ends anew.
+"""
+
+import doctest
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +16,7 @@ from geotrain.cli import build_app
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "commands"
 INDEX = PAGES / "README.md"
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 WIDTH = 78
 """What a terminal of 80 columns gets, whatever the width of this one."""
 
@@ -36,6 +41,19 @@ def _texts(command: Any, name: str, parent: typer.Context) -> Iterator[str]:
 def page(name: str) -> Path:
     """Where the command is described."""
     return PAGES / f"{name}.md"
+
+
+def sessions(text: str) -> list[tuple[str, str]]:
+    """Return each command of a page's console blocks with what it prints; `...` there stands for anything."""
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    entries = [entry.partition("\n") for block in blocks for entry in block.split("$ ")[1:]]
+    return [(command, printed) for command, _, printed in entries]
+
+
+def is_as_shown(shown: str, printed: str) -> bool:
+    """Tell whether the command printed what the page shows, but for spaces at the ends of lines."""
+    trimmed = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
+    return doctest.OutputChecker().check_output(shown, trimmed, doctest.ELLIPSIS)
 
 
 def refreshed(text: str, help: list[str]) -> str:

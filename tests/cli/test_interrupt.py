@@ -21,6 +21,13 @@ SEARCHES = [
     pytest.param(
         ["whatif", "cluster.yaml", "job.yaml", "--vary", "wan.default.rtt=10,20ms", "--workers", "1"], id="whatif"
     ),
+    pytest.param(
+        ["reproduce", "--quick", "--only", "ablation", "--only", "bandwidth", "--out", "found"], id="reproduce"
+    ),
+    pytest.param(["schedule", "plan.yaml", "--schedule", "auto"], id="schedule"),
+    pytest.param(
+        ["prefill", "simulate", "plan.yaml", "azure-code", "--duration", "1 s", "--schedule", "auto"], id="prefill"
+    ),
 ]
 
 
@@ -74,6 +81,29 @@ def test_what_was_found_is_shown(geotrain, monkeypatch: pytest.MonkeyPatch):
     answer = geotrain("simulate", "plan.yaml", "--schedule", "auto")
     assert "step time" in answer.out
     assert answer.err == "interrupted: this is the best so far; what was still to be done is left out\n"
+
+
+def test_reproduce_keeps_what_is_done_and_goes_on_from_there(geotrain, monkeypatch: pytest.MonkeyPatch):
+    asked = ["reproduce", "--quick", "--only", "bandwidth", "--only", "ablation", "--out", "found"]
+    with monkeypatch.context() as patched:
+        press_at(patched, 60, press)
+        answer = geotrain(*asked)
+    assert answer.exit_code == 130
+    assert answer.err.endswith("interrupted: 1 of 2 are done; run it again to go on\n")
+    assert [path.stem for path in Path("found/results").iterdir()] == ["bandwidth"]
+    assert Path("found/index.html").exists()
+    assert "(kept)" in geotrain(*asked).err
+
+
+def test_prefill_leaves_out_what_was_not_played_to_its_end(geotrain, monkeypatch: pytest.MonkeyPatch):
+    def pressed(*_: object) -> None:
+        press()
+
+    monkeypatch.setattr("geotrain.simulation.prefill.study._fixed", pressed)
+    answer = geotrain("prefill", "simulate", "plan.yaml", "azure-code", "--duration", "1 s", "--json")
+    assert answer.exit_code == 130
+    assert answer.json["baselines"].keys() == {"none", "reactive"}
+    assert answer.err == "interrupted: ways of filling that were not played to their end are left out\n"
 
 
 def test_the_next_command_knows_nothing_of_it(geotrain, monkeypatch: pytest.MonkeyPatch):

@@ -48,6 +48,22 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(geotrain, arguments: l
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["init", "@"],
+        ["compare-runs", "@", "run"],
+        ["simulate", "@"],
+        ["schema", "@"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_name_that_is_too_long_is_the_users_mistake(geotrain, arguments: list[str]):
+    answer = geotrain(*[argument.replace("@", "x" * 300) for argument in arguments])
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert "too long" in answer.err
+
+
+@pytest.mark.parametrize(
     ("failure", "exit_code", "err"),
     [
         pytest.param(RunError("the run\nfailed"), 1, "error: the run failed\n", id="run-error"),

@@ -199,7 +199,9 @@ def test_a_plan_that_cannot_be_trained_is_marked_and_the_best_that_can_stands_be
     assert answer["best_runnable"]["runnable"]
     assert answer["best_runnable"]["tokens_per_s"] < answer["tokens_per_s"]
 
-    text = " ".join(geotrain("plan", "cluster.yaml", "job.yaml", "-o", "found.yaml").out.split())
+    found = geotrain("plan", "cluster.yaml", "job.yaml", "-o", "found.yaml", "--report", "found.html")
+    assert "Not runnable by `geotrain train`: the plan has replicas" in Path("found.html").read_text()
+    text = " ".join(found.out.split())
     assert "Not runnable by `geotrain train`: the plan has replicas" in text and "The best that is: " in text
     assert geotrain("launch", "found.yaml", "--on", "local", "--out", "run", "--dry-run").exit_code == 2
 

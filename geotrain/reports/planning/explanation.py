@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from geotrain.planner.answer import Answer
+from geotrain.planner.answer import Answer, Scored
 from geotrain.planner.explain import Explanation
 from geotrain.planner.sensitivity import Change
 from geotrain.planner.survive import Fallback
@@ -21,6 +21,7 @@ from geotrain.reports.planning.answer import (
     figure_rows,
     other_rows,
     search_sentence,
+    training_sentences,
 )
 from geotrain.reports.planning.frontier import frontier_svg
 from geotrain.reports.planning.placement import placement_svg
@@ -96,11 +97,18 @@ def fallback_rows(fallbacks: Sequence[Fallback]) -> list[list[str]]:
 
 
 def planning_html(
-    answer: Answer, explanation: Explanation, fallbacks: Sequence[Fallback] = (), *, pareto: bool = False
+    answer: Answer,
+    explanation: Explanation,
+    fallbacks: Sequence[Fallback] = (),
+    *,
+    pareto: bool = False,
+    runnable: Scored | None = None,
 ) -> str:
-    """The report's sections about the choice."""
+    """The report's sections about the choice; a plan that cannot be trained is marked first."""
     reasons = {one.dc: one.reason for one in explanation.worth}
-    parts = [
+    refused = training_sentences(answer.best, runnable)
+    parts = [f'<div class="refused">{_section("training", "Simulated only", _items(refused))}</div>'] * bool(refused)
+    parts += [
         _section("placement", "Where the stages are", placement_svg(answer.best.result, reasons, in_page=True)),
         _section("choice", "The choice", _choice(answer, explanation)),
         _section("binds", "What binds", _items(explanation.binds)),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from geotrain import interrupts
 from geotrain.errors import InputError
 from geotrain.prefill.booking import Command
 from geotrain.prefill.controller import Controller
@@ -27,21 +28,25 @@ Progress = Callable[[str, float], None]
 
 
 def study(scene: Scene, trace: Trace, *, rivals: bool = True, progress: Progress | None = None) -> Study:
-    """Play all ways of filling; without `rivals` only ours and the dedicated GPUs."""
+    """Play all ways of filling; without `rivals` only ours and the dedicated GPUs.
+
+    Ctrl-C while rivals are played leaves out those that have not come to their end.
+    """
     known = {model.name for model in scene.models}
     for request in trace.requests:
         if request.model and request.model not in known:
             raise InputError(f"{trace.name} asks for the model {request.model!r}, which is not served")
     ours, player = _ours(scene, trace, progress)
+    dedicated = _dedicated(scene, trace, progress)
     baselines: dict[str, Outcome] = {}
     if rivals:
-        unfilled = _none(ours, trace)
-        baselines = {
-            "none": unfilled,
-            "reactive": _reactive(scene, trace, progress),
-            "fixed": _fixed(scene, trace, progress),
-            "oracle": hindsight(scene, trace, unfilled),
-        }
+        try:
+            baselines["none"] = _none(ours, trace)
+            baselines["reactive"] = _reactive(scene, trace, progress)
+            baselines["fixed"] = _fixed(scene, trace, progress)
+            baselines["oracle"] = hindsight(scene, trace, baselines["none"])
+        except KeyboardInterrupt:
+            interrupts.remember()
     return Study(
         result=scene.rehearsed[1],
         slo_s=scene.settings.slo_s,
@@ -53,7 +58,7 @@ def study(scene: Scene, trace: Trace, *, rivals: bool = True, progress: Progress
         training=player.training.spans,
         ours=ours,
         baselines=baselines,
-        dedicated=_dedicated(scene, trace, progress),
+        dedicated=dedicated,
     )
 
 

@@ -200,5 +200,17 @@ def test_the_report_explains_the_choice_and_escapes_names():
     assert "<east>" not in page and "&lt;east&gt;" in page
 
 
+def test_the_report_marks_a_plan_that_cannot_be_trained():
+    names = ["east", "south"]
+    refused = answer(make_plan(names, used=names[:1] * 2))
+    job = {"model": {"name": "llama-2-7b", "layers": 8}, "sequence": 2048, "microbatches": 4}
+    trained = answer(make_plan(names, used=names[:1] * 2, job=job))
+
+    page = planning_html(refused, explain(refused), runnable=trained.best)
+    assert page.startswith('<div class="refused">')
+    assert "Not runnable by `geotrain train`: " in page and "The best that is: all in east" in page
+    assert "refused" not in planning_html(trained, explain(trained))
+
+
 def test_a_report_of_a_plan_that_was_not_searched_has_none_of_it():
     assert "The choice" not in html_report(three_datacenters().best.result)
