@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import ip_address
@@ -56,6 +57,21 @@ class Place:
         if file is None and environment.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
             address = _literal(found.get("MASTER_ADDR", ""), port)
         return cls(rank=rank, size=size, local_rank=local_rank, alone=False, file=file, address=address)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run was over when a process of this start of the launch died, so that there is nothing to do."""
+        return self.file is not None and self._over(self.file).exists()
+
+    def done(self) -> None:
+        """Leave word that all processes are done, for those that are started again."""
+        if self.file is not None:
+            with suppress(OSError):  # A full disk: they would wait for the others in vain, and then fail.
+                self._over(self.file).touch()
+
+    @staticmethod
+    def _over(file: Path) -> Path:
+        return file.with_name("done")
 
     def device(self) -> torch.device:
         """The process's GPU, or the CPU where there is none."""

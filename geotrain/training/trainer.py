@@ -52,6 +52,8 @@ def train(
     `listen`, called with the name of this process, makes who is told when its slot is idle.
     """
     seating, place = Seating(plan), Place.of()
+    if place.is_done:
+        return None
     check_plan(plan, options)
     seat = seating.seat(options.dc, place.rank, place.size)
     batches = open_batches(plan, options)
@@ -71,6 +73,7 @@ def train(
         listener = Nobody() if listen is None else listen(seat.name)
         leaving.then(lambda patience_s: listener.close())
         _Run(options, seating, seat, device, batches, leaving, foresees=listen is not None).train(watch, listener)
+        place.done()
         leaving.leave()
         dist.destroy_process_group()
         return None if watch is None else watch.last

@@ -150,6 +150,25 @@ def test_a_model_that_finds_no_room_is_written_when_the_run_is_resumed(data: Pat
     assert (code, "resuming after step 1 of 1" in words, file.exists()) == (0, True, True)
 
 
+def started(data: Path, out: Path, store: Path) -> tuple[int, str]:
+    """A run as a launcher starts it, with a directory in which its processes meet."""
+    told = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "GLOO_SOCKET_IFNAME": "lo", "GEOTRAIN_STORE": str(store)}
+    os.environ.update(told)
+    return go(data, out, 1)
+
+
+def test_a_process_that_is_started_again_when_all_are_done_does_not_wait_for_those_that_have_left(
+    data: Path, tmp_path: Path
+):
+    out, stores = tmp_path / "run", [tmp_path / "first", tmp_path / "second"]
+    for store in stores:
+        store.mkdir()
+    assert in_process(started, data, out, stores[0])[1] == (0, "")
+    # As torchrun would, if one dies at its very end: nothing to do, whoever else there may be.
+    assert in_process(started, data, out, stores[0])[1] == (0, "")
+    assert in_process(started, data, out, stores[1])[1] == (0, "resuming after step 1 of 1\n"), "another launch looks"
+
+
 def patience(rank: int, deadline_s: float) -> list[float]:
     """Of the groups that a process of two pipelines makes, in seconds."""
     seating = Seating(plan(["east"], pipelines_per_cell=2))
