@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from geotrain.cli._plan import PlanArgument, opened
 from geotrain.prefill.settings import LIVE
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
     from geotrain.prefill.predictor import PrefillTime
@@ -22,6 +24,22 @@ if TYPE_CHECKING:
 
 _COLLECT_AFTER = 2000, 1000, 10
 """Objects, and rounds, between two looks for garbage among the young and the older ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Access:
+    """Where clients are served, which of them, and how much each may take."""
+
+    host: str
+    port: int
+    keys: Keys
+    limits: Limits
+    tls: ssl.SSLContext | None
+
+    def url(self, port: int) -> str:
+        """The address that clients are given; `port` is the one that was bound."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.tls is None else 'https'}://{host}:{port}/v1"
 
 
 def command(
@@ -52,6 +70,24 @@ def command(
         typer.Option(
             metavar="FILE",
             help="A line for each key: key, tenant, priority 0 to 4, quotas such as requests=20 tokens=100000 rate=5.",
+        ),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="HTTPS in place of HTTP: the certificate and those above it, in PEM."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Private key of --tls-certificate, in PEM, without a password.")
+    ] = None,
+    max_connections: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Most connections of clients at the same time.")
+    ] = 4096,
+    max_connections_per_address: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Most of them from one address; a quarter, if not given. Behind a proxy give as many as all.",
         ),
     ] = None,
     name: Annotated[
@@ -137,7 +173,7 @@ def command(
 
         geotrain serve plan.yaml --model Llama-3.2-1B --dc east --node 0 --device cuda
 
-        geotrain serve plan.yaml --model Llama-3.2-1B --host 0.0.0.0 --api-keys keys.txt
+        geotrain serve plan.yaml --model run --host 0.0.0.0 --api-keys keys --tls-certificate cert.pem --tls-key key.pem
     """
     import tempfile
     from dataclasses import replace
@@ -158,6 +194,7 @@ def command(
         raise InputError(f"serving needs {error.name}: pip install 'geotrain[serve]'") from None
     from geotrain.serving.http.auth import Keys
     from geotrain.serving.http.limits import Limits
+    from geotrain.serving.http.tls import server_context
     from geotrain.serving.model_card import ModelCard
     from geotrain.serving.service import Terms, lease_s
     from geotrain.serving.site import site
@@ -173,7 +210,15 @@ def command(
         chunk_tokens=chunk,
         batch_tokens=min(chunk, LIVE.batch_tokens),
     )
-    keys = Keys() if api_keys is None else Keys.load(api_keys)
+    if (tls_certificate is None) != (tls_key is None):
+        raise InputError("--tls-certificate and --tls-key must be given together")
+    access = _Access(
+        host=host,
+        port=port,
+        keys=Keys() if api_keys is None else Keys.load(api_keys),
+        limits=Limits(max_connections=max_connections, max_connections_per_address=max_connections_per_address),
+        tls=None if tls_certificate is None or tls_key is None else server_context(tls_certificate, tls_key),
+    )
     drain_s = quantity("--drain", drain, TIME)
     decoder_bytes = quantity("--decoder-memory", decoder_memory, SIZE)
     with tempfile.TemporaryDirectory(prefix="geotrain-model-") as scratch:
@@ -209,7 +254,7 @@ def command(
             make_private(announce)
         except OSError as error:
             raise InputError(f"--announce: {announce} cannot be used: {error.strerror}") from None
-        _serve(here, card, terms, host, port, keys, Limits(), out, drain_s)
+        _serve(here, card, terms, access, out, drain_s)
 
 
 def _vllm(url: str, called: str, directory: Path) -> Vllm:
@@ -250,10 +295,7 @@ def _serve(
     site: Site,
     card: ModelCard,
     terms: Terms,
-    host: str,
-    port: int,
-    keys: Keys,
-    limits: Limits,
+    access: _Access,
     out: Path | None,
     drain_s: float,
 ) -> None:
@@ -288,8 +330,17 @@ def _serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         async with service(site, card, terms, metrics=metrics, journal=journal, say=say) as running:
-            app = create_app(running.reception, keys=keys, limits=limits, metrics=metrics, log=log)
-            async with listening(app, host=host, port=port, keys=keys, limits=limits, left_s=left_s) as bound:
+            app = create_app(running.reception, keys=access.keys, limits=access.limits, metrics=metrics, log=log)
+            async with listening(
+                app,
+                host=access.host,
+                port=access.port,
+                keys=access.keys,
+                limits=access.limits,
+                metrics=metrics,
+                left_s=left_s,
+                tls=access.tls,
+            ) as bound:
                 say(f"{card.name}: {len(site.layers())} workers and a decoder are starting")
                 starting = asyncio.create_task(running.started())
                 ending = asyncio.create_task(ended.wait())
@@ -300,7 +351,7 @@ def _serve(
                     gc.collect()
                     gc.freeze()
                     gc.set_threshold(*_COLLECT_AFTER)
-                    say(f"serving {card.name} at http://{host}:{bound}/v1")
+                    say(f"serving {card.name} at {access.url(bound)}")
                     await first(ending, running.failed)
                 if running.failed.done():
                     running.failed.result()

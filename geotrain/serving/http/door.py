@@ -69,6 +69,7 @@ class Door:
             raise
         except Exception as error:
             refusal = Refusal.of(error, request_id=reply.entry.id)
+            self._metrics.refused(refusal.code)
             _let_go(error)
             try:
                 async with asyncio.timeout(_LAST_WORDS_S):

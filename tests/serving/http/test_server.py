@@ -10,6 +10,7 @@ from geotrain.errors import InputError
 from geotrain.serving.http.auth import Keys
 from geotrain.serving.http.limits import Limits
 from geotrain.serving.http.server import listening
+from geotrain.serving.metrics import Metrics
 from tests.serving.http.toy import Toy, served
 
 KEYS = Keys.parse("sk-0123456789abcdef", source="keys")
@@ -18,7 +19,7 @@ KEYS = Keys.parse("sk-0123456789abcdef", source="keys")
 async def listen(host: str, port: int, keys: Keys) -> None:
     async def app(scope: object, receive: object, send: object) -> None: ...
 
-    async with listening(app, host=host, port=port, keys=keys, limits=Limits(), left_s=lambda: 1.0):
+    async with listening(app, host=host, port=port, keys=keys, limits=Limits(), metrics=Metrics(), left_s=lambda: 1.0):
         pass
 
 
