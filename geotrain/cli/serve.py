@@ -33,6 +33,7 @@ class _Access:
     host: str
     port: int
     keys: Keys
+    metrics_keys: Keys | None
     limits: Limits
     tls: ssl.SSLContext | None
 
@@ -71,6 +72,10 @@ def command(
             metavar="FILE",
             help="A line for each key: key, tenant, priority 0 to 4, quotas such as requests=20 tokens=100000 rate=5.",
         ),
+    ] = None,
+    metrics_keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keys that open /metrics and nothing else; if not given, --api-keys do."),
     ] = None,
     tls_certificate: Annotated[
         Path | None,
@@ -216,6 +221,7 @@ def command(
         host=host,
         port=port,
         keys=Keys() if api_keys is None else Keys.load(api_keys),
+        metrics_keys=None if metrics_keys is None else Keys.load(metrics_keys),
         limits=Limits(max_connections=max_connections, max_connections_per_address=max_connections_per_address),
         tls=None if tls_certificate is None or tls_key is None else server_context(tls_certificate, tls_key),
     )
@@ -330,7 +336,14 @@ def _serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         async with service(site, card, terms, metrics=metrics, journal=journal, say=say) as running:
-            app = create_app(running.reception, keys=access.keys, limits=access.limits, metrics=metrics, log=log)
+            app = create_app(
+                running.reception,
+                keys=access.keys,
+                metrics_keys=access.metrics_keys,
+                limits=access.limits,
+                metrics=metrics,
+                log=log,
+            )
             async with listening(
                 app,
                 host=access.host,

@@ -106,3 +106,17 @@ def test_over_tls_with_the_limits_that_were_given(visited, caplog: pytest.LogCap
     tls = ("--tls-certificate", mine / CERTIFICATE_FILE, "--tls-key", mine / KEY_FILE)
     visited(*tls, "--max-connections", 6, "--max-connections-per-address", 2, visit=visit)
     assert "1 too_many_connections_of_address; the last from 127.0.0.1" in caplog.text
+
+
+def test_prometheus_has_a_key_of_its_own(visited):
+    Path("prometheus").write_text("sk-prometheus-0123\n")
+
+    def visit(url: str) -> None:
+        with httpx.Client(base_url=url, timeout=60) as client:
+            assert client.get("/metrics").status_code == 401
+            # As `credentials_file` of Prometheus' `authorization` has it: the whole file, without blanks around.
+            key = Path("prometheus").read_text().strip()
+            answer = client.get("/metrics", headers={"authorization": f"Bearer {key}"})
+            assert answer.status_code == 200 and 'http_refusals_total{reason="invalid_api_key"} 1.0' in answer.text
+
+    visited("--metrics-keys", "prometheus", visit=visit)

@@ -138,6 +138,7 @@ def served(
     keys: Keys | None = None,
     limits: Limits | None = None,
     drain_s: float = 10.0,
+    metrics_keys: Keys | None = None,
     tls: ssl.SSLContext | None = None,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> Iterator[Site]:
@@ -150,7 +151,7 @@ def served(
 
     async def run() -> None:
         log = AccessLog(site.log)
-        app = create_app(engine, keys=keys, limits=limits, metrics=site.metrics, log=log)
+        app = create_app(engine, keys=keys, metrics_keys=metrics_keys, limits=limits, metrics=site.metrics, log=log)
         async with listening(
             app,
             host="127.0.0.1",
