@@ -199,6 +199,7 @@ def command(
         raise InputError(f"serving needs {error.name}: pip install 'geotrain[serve]'") from None
     from geotrain.serving.http.auth import Keys
     from geotrain.serving.http.limits import Limits
+    from geotrain.serving.http.schemas import MAX_NAME
     from geotrain.serving.http.tls import server_context
     from geotrain.serving.model_card import ModelCard
     from geotrain.serving.service import Terms, lease_s
@@ -232,6 +233,8 @@ def command(
         config = Config.load(directory / "config.json")
         weights.check(directory, config)
         called = name or (model.resolve().name if model.name != "model" else model.resolve().parent.name)
+        if len(called) > MAX_NAME:
+            raise InputError(f"--name has {len(called)} characters and must have at most {MAX_NAME}, as requests may")
         card = ModelCard.load(
             directory,
             name=called,
@@ -244,18 +247,18 @@ def command(
             if device == "cuda" and max(here.local_ranks) >= torch.cuda.device_count():
                 asked, found = 1 + max(here.local_ranks), torch.cuda.device_count()
                 raise InputError(f"--device cuda: the plan has {asked} GPUs per machine, and torch finds {found} here")
-            terms = Terms(
-                model=directory,
-                windows=announce,
-                times=_times(here, times, emulated=compute == "emulated", like=like),
-                emulated=compute == "emulated",
-                device=device,
-                decoder_device=decoder_device,
-                vllm=None if vllm is None else _vllm(vllm, vllm_model or called, handover),
-                decoder_bytes=decoder_bytes,
-                lease_s=lease_s(settings),
-            )
             assert here.layers(), "workers, or an error that says why there are none"
+        terms = Terms(
+            model=directory,
+            windows=announce,
+            times=_times(here, times, emulated=compute == "emulated", like=like),
+            emulated=compute == "emulated",
+            device=device,
+            decoder_device=decoder_device,
+            vllm=None if vllm is None else _vllm(vllm, vllm_model or called, handover),
+            decoder_bytes=decoder_bytes,
+            lease_s=lease_s(settings),
+        )
         try:
             make_private(announce)
         except OSError as error:
@@ -268,24 +271,37 @@ def _vllm(url: str, called: str, directory: Path) -> Vllm:
     from urllib.parse import urlsplit
 
     from geotrain.errors import InputError
+    from geotrain.files import make_private
     from geotrain.serving.service import Vllm
     from geotrain.serving.vllm.server import transfer_config
 
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of a port that is none, or half an IPv6 address
+        is_address = False
+    if not is_address:
         raise InputError(f"--vllm is {url!r} and must be an address such as http://127.0.0.1:8001/v1")
+    try:
+        make_private(directory)
+    except OSError as error:
+        raise InputError(f"--handover: {directory} cannot be used: {error.strerror}") from None
     typer.echo(f"vLLM must have been started with --kv-transfer-config '{transfer_config(directory)}'", err=True)
     return Vllm(url=url, called=called, directory=directory, key=os.environ.get("GEOTRAIN_VLLM_KEY", ""))
 
 
 def _times(site: Site, file: Path | None, *, emulated: bool, like: str) -> Mapping[str, PrefillTime] | None:
     """By GPU; None if they have to be measured."""
-    from geotrain.cli._prefill_simulate import find_models
     from geotrain.errors import InputError
     from geotrain.prefill.calibration import Calibrations, prefill_time
+    from geotrain.workload.catalog import find_model
 
     gpus = {dc.gpu.name: dc.gpu for dc in site.scene.plan.cluster.datacenters}
     if emulated:
-        emulates = find_models([like])[0]
+        try:
+            emulates = find_model(like)
+        except ValueError as error:
+            raise InputError(f"--like {like}: {error}") from None
         return {name: prefill_time(emulates, gpus[name], 1)[0] for name in site.gpus}
     if file is None:
         return None

@@ -111,3 +111,5 @@ def _bound(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
         raise InputError(f"{host}:{port}: cannot be listened on: {error.strerror}") from None
+    except UnicodeError:
+        raise InputError(f"host: {host[:80]!r} must be a name or an address, and is neither") from None

@@ -29,6 +29,12 @@ def test_without_keys_nobody_from_outside(host: str):
         asyncio.run(listen(host, 0, Keys()))
 
 
+@pytest.mark.parametrize("host", ["..", "a" * 64 + ".example"])
+def test_a_host_that_is_no_name(host: str):
+    with pytest.raises(InputError, match=r"host: '.*' must be a name or an address, and is neither"):
+        asyncio.run(listen(host, 0, KEYS))
+
+
 def test_with_keys_everybody():
     asyncio.run(listen("0.0.0.0", 0, KEYS))
 
