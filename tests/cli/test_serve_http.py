@@ -19,7 +19,8 @@ import typer
 import yaml
 
 from geotrain.serving import service
-from geotrain.transport.keys import CA_FILE, CERTIFICATE_FILE, KEY_FILE, make_keys
+from geotrain.transport.keys import make_keys
+from geotrain.transport.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 from tests.serving import live
 from tests.serving.http.toy import MODEL, Toy
 

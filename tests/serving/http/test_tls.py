@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import serialization
 from geotrain.errors import InputError
 from geotrain.serving.http.limits import Limits
 from geotrain.serving.http.tls import server_context
-from geotrain.transport.keys import CA_FILE, CERTIFICATE_FILE, KEY_FILE, make_keys
+from geotrain.transport.keys import make_keys
+from geotrain.transport.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 from tests.serving.http.toy import MODEL, Site, Toy, served, wait_until
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
@@ -164,6 +165,11 @@ def test_the_end_waits_for_answers_and_not_for_handshakes(files: Path, trusting:
         assert read(silent) == b""
         client.close()
         silent.close()
+
+
+def test_nothing_older_than_tls_1_2(files: Path):
+    """As Python has it too, whatever the system's OpenSSL allows."""
+    assert context_of(files).minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_wrong_files_are_one_sentence(files: Path, tmp_path: Path):
