@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ from geotrain.cli._plan import PlanArgument, opened
 from geotrain.prefill.settings import LIVE
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
     from geotrain.prefill.predictor import PrefillTime
@@ -22,6 +24,23 @@ if TYPE_CHECKING:
 
 _COLLECT_AFTER = 2000, 1000, 10
 """Objects, and rounds, between two looks for garbage among the young and the older ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Access:
+    """Where clients are served, which of them, and how much each may take."""
+
+    host: str
+    port: int
+    keys: Keys
+    metrics_keys: Keys | None
+    limits: Limits
+    tls: ssl.SSLContext | None
+
+    def url(self, port: int) -> str:
+        """The address that clients are given; `port` is the one that was bound."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.tls is None else 'https'}://{host}:{port}/v1"
 
 
 def command(
@@ -52,6 +71,28 @@ def command(
         typer.Option(
             metavar="FILE",
             help="A line for each key: key, tenant, priority 0 to 4, quotas such as requests=20 tokens=100000 rate=5.",
+        ),
+    ] = None,
+    metrics_keys: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keys that open /metrics and nothing else; if not given, --api-keys do."),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="HTTPS in place of HTTP: the certificate and those above it, in PEM."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Private key of --tls-certificate, in PEM, without a password.")
+    ] = None,
+    max_connections: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Most connections of clients at the same time.")
+    ] = 4096,
+    max_connections_per_address: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Most of them from one address; a quarter, if not given. Behind a proxy give as many as all.",
         ),
     ] = None,
     name: Annotated[
@@ -137,7 +178,7 @@ def command(
 
         geotrain serve plan.yaml --model Llama-3.2-1B --dc east --node 0 --device cuda
 
-        geotrain serve plan.yaml --model Llama-3.2-1B --host 0.0.0.0 --api-keys keys.txt
+        geotrain serve plan.yaml --model run --host 0.0.0.0 --api-keys keys --tls-certificate cert.pem --tls-key key.pem
     """
     import tempfile
     from dataclasses import replace
@@ -158,6 +199,8 @@ def command(
         raise InputError(f"serving needs {error.name}: pip install 'geotrain[serve]'") from None
     from geotrain.serving.http.auth import Keys
     from geotrain.serving.http.limits import Limits
+    from geotrain.serving.http.schemas import MAX_NAME
+    from geotrain.serving.http.tls import server_context
     from geotrain.serving.model_card import ModelCard
     from geotrain.serving.service import Terms, lease_s
     from geotrain.serving.site import site
@@ -173,7 +216,16 @@ def command(
         chunk_tokens=chunk,
         batch_tokens=min(chunk, LIVE.batch_tokens),
     )
-    keys = Keys() if api_keys is None else Keys.load(api_keys)
+    if (tls_certificate is None) != (tls_key is None):
+        raise InputError("--tls-certificate and --tls-key must be given together")
+    access = _Access(
+        host=host,
+        port=port,
+        keys=Keys() if api_keys is None else Keys.load(api_keys),
+        metrics_keys=None if metrics_keys is None else Keys.load(metrics_keys),
+        limits=Limits(max_connections=max_connections, max_connections_per_address=max_connections_per_address),
+        tls=None if tls_certificate is None or tls_key is None else server_context(tls_certificate, tls_key),
+    )
     drain_s = quantity("--drain", drain, TIME)
     decoder_bytes = quantity("--decoder-memory", decoder_memory, SIZE)
     with tempfile.TemporaryDirectory(prefix="geotrain-model-") as scratch:
@@ -181,6 +233,8 @@ def command(
         config = Config.load(directory / "config.json")
         weights.check(directory, config)
         called = name or (model.resolve().name if model.name != "model" else model.resolve().parent.name)
+        if len(called) > MAX_NAME:
+            raise InputError(f"--name has {len(called)} characters and must have at most {MAX_NAME}, as requests may")
         card = ModelCard.load(
             directory,
             name=called,
@@ -193,23 +247,23 @@ def command(
             if device == "cuda" and max(here.local_ranks) >= torch.cuda.device_count():
                 asked, found = 1 + max(here.local_ranks), torch.cuda.device_count()
                 raise InputError(f"--device cuda: the plan has {asked} GPUs per machine, and torch finds {found} here")
-            terms = Terms(
-                model=directory,
-                windows=announce,
-                times=_times(here, times, emulated=compute == "emulated", like=like),
-                emulated=compute == "emulated",
-                device=device,
-                decoder_device=decoder_device,
-                vllm=None if vllm is None else _vllm(vllm, vllm_model or called, handover),
-                decoder_bytes=decoder_bytes,
-                lease_s=lease_s(settings),
-            )
             assert here.layers(), "workers, or an error that says why there are none"
+        terms = Terms(
+            model=directory,
+            windows=announce,
+            times=_times(here, times, emulated=compute == "emulated", like=like),
+            emulated=compute == "emulated",
+            device=device,
+            decoder_device=decoder_device,
+            vllm=None if vllm is None else _vllm(vllm, vllm_model or called, handover),
+            decoder_bytes=decoder_bytes,
+            lease_s=lease_s(settings),
+        )
         try:
             make_private(announce)
         except OSError as error:
             raise InputError(f"--announce: {announce} cannot be used: {error.strerror}") from None
-        _serve(here, card, terms, host, port, keys, Limits(), out, drain_s)
+        _serve(here, card, terms, access, out, drain_s)
 
 
 def _vllm(url: str, called: str, directory: Path) -> Vllm:
@@ -217,24 +271,37 @@ def _vllm(url: str, called: str, directory: Path) -> Vllm:
     from urllib.parse import urlsplit
 
     from geotrain.errors import InputError
+    from geotrain.files import make_private
     from geotrain.serving.service import Vllm
     from geotrain.serving.vllm.server import transfer_config
 
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of a port that is none, or half an IPv6 address
+        is_address = False
+    if not is_address:
         raise InputError(f"--vllm is {url!r} and must be an address such as http://127.0.0.1:8001/v1")
+    try:
+        make_private(directory)
+    except OSError as error:
+        raise InputError(f"--handover: {directory} cannot be used: {error.strerror}") from None
     typer.echo(f"vLLM must have been started with --kv-transfer-config '{transfer_config(directory)}'", err=True)
     return Vllm(url=url, called=called, directory=directory, key=os.environ.get("GEOTRAIN_VLLM_KEY", ""))
 
 
 def _times(site: Site, file: Path | None, *, emulated: bool, like: str) -> Mapping[str, PrefillTime] | None:
     """By GPU; None if they have to be measured."""
-    from geotrain.cli._prefill_simulate import find_models
     from geotrain.errors import InputError
     from geotrain.prefill.calibration import Calibrations, prefill_time
+    from geotrain.workload.catalog import find_model
 
     gpus = {dc.gpu.name: dc.gpu for dc in site.scene.plan.cluster.datacenters}
     if emulated:
-        emulates = find_models([like])[0]
+        try:
+            emulates = find_model(like)
+        except ValueError as error:
+            raise InputError(f"--like {like}: {error}") from None
         return {name: prefill_time(emulates, gpus[name], 1)[0] for name in site.gpus}
     if file is None:
         return None
@@ -250,10 +317,7 @@ def _serve(
     site: Site,
     card: ModelCard,
     terms: Terms,
-    host: str,
-    port: int,
-    keys: Keys,
-    limits: Limits,
+    access: _Access,
     out: Path | None,
     drain_s: float,
 ) -> None:
@@ -288,8 +352,24 @@ def _serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         async with service(site, card, terms, metrics=metrics, journal=journal, say=say) as running:
-            app = create_app(running.reception, keys=keys, limits=limits, metrics=metrics, log=log)
-            async with listening(app, host=host, port=port, keys=keys, limits=limits, left_s=left_s) as bound:
+            app = create_app(
+                running.reception,
+                keys=access.keys,
+                metrics_keys=access.metrics_keys,
+                limits=access.limits,
+                metrics=metrics,
+                log=log,
+            )
+            async with listening(
+                app,
+                host=access.host,
+                port=access.port,
+                keys=access.keys,
+                limits=access.limits,
+                metrics=metrics,
+                left_s=left_s,
+                tls=access.tls,
+            ) as bound:
                 say(f"{card.name}: {len(site.layers())} workers and a decoder are starting")
                 starting = asyncio.create_task(running.started())
                 ending = asyncio.create_task(ended.wait())
@@ -300,7 +380,7 @@ def _serve(
                     gc.collect()
                     gc.freeze()
                     gc.set_threshold(*_COLLECT_AFTER)
-                    say(f"serving {card.name} at http://{host}:{bound}/v1")
+                    say(f"serving {card.name} at {access.url(bound)}")
                     await first(ending, running.failed)
                 if running.failed.done():
                     running.failed.result()

@@ -89,6 +89,9 @@ def _files(directory: Path) -> dict[str, Path]:
 
 
 def _check_names(files: Mapping[str, Path], config: Config, directory: Path) -> None:
+    if config.num_hidden_layers > len(files):  # Else naming all that a wrong number asks for would take for ever.
+        layers = plural(config.num_hidden_layers, "layer")
+        raise InputError(f"{directory}: has {plural(len(files), 'tensor')}, too few for a model of {layers}")
     expected = shapes(config).keys()
     if missing := expected - files.keys():
         raise InputError(

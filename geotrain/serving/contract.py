@@ -60,11 +60,11 @@ class Piece:
 
 
 class Busy(RunError):
-    """The time to the first token would be too long now."""
+    """The time to the first token would be too long now, or a quota is used up."""
 
-    def __init__(self, message: str, *, retry_after_s: float) -> None:
+    def __init__(self, message: str, *, retry_after_s: float, code: str = "rate_limit_exceeded") -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s, self.code = retry_after_s, code
 
 
 class Draining(RunError):

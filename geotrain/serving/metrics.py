@@ -36,6 +36,7 @@ class Metrics:
         self._running = self._gauge("vllm:num_requests_running", "Requests being worked on", "model_name")
         self._waiting = self._gauge("vllm:num_requests_waiting", "Requests that wait for their turn", "model_name")
         self._responses = self._counter("geotrain:http_responses", "Answers by route and status", "path", "status")
+        self._refusals = self._counter("geotrain:http_refusals", "Requests and connections refused", "reason")
         self._bubbles = self._counter("geotrain:bubble_seconds", "Idle time of training slots", "state", "reason")
         self._overruns = self._counter("geotrain:overruns", "Units of prefill still on when training came back")
         self._overrun_s = self._counter("geotrain:overrun_seconds", "Time by which they were late")
@@ -54,6 +55,10 @@ class Metrics:
     def responded(self, path: str, status: int) -> None:
         """A request to a known route was answered."""
         self._responses.labels(path, status).inc()
+
+    def refused(self, reason: str) -> None:
+        """A request was answered with this error, or a connection was ended by a limit."""
+        self._refusals.labels(reason).inc()
 
     def observe_ttft(self, model: str, ttft_s: float) -> None:
         """The first token of an answer."""

@@ -75,7 +75,11 @@ def _template(directory: Path) -> ChatTemplate:
     path = directory / TEMPLATE
     source: Any = read_text(path) if path.exists() else config.get("chat_template")
     if isinstance(source, list):
-        source = {entry["name"]: entry["template"] for entry in source}.get("default")
+        try:
+            source = {entry["name"]: entry["template"] for entry in source}.get("default")
+        except (KeyError, TypeError):
+            where = directory / TOKENIZER_CONFIG
+            raise InputError(f"{where}: chat_template must have a name and a template in each of its entries") from None
     if source is None:
         return ChatTemplate()
     specials = {name: _content(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -97,6 +98,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         Path("light", name).write_bytes(Path("model", name).read_bytes())
     Path("keys").write_text("short\n")
     Path("times.yaml").write_text("[]\n")
+    Path("binary").write_bytes(bytes(range(256)))
+    Path("deep.yaml").write_text("[" * 100_000)
+    shutil.copytree("model", "many")
+    config = json.loads(Path("model/config.json").read_text())
+    Path("many/config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
+    shutil.copytree("model", "broken")
+    Path("broken/config.json").write_text("[]")
     return tmp_path
 
 
@@ -109,14 +117,30 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param(["--dc", "north"], "--dc: 'north' has no part in this plan, only east, south have", id="dc"),
         pytest.param(["--host", "0.0.0.0"], "can be reached by others, so API keys are needed", id="host"),
         pytest.param(["--host", "192.0.2.1", "--api-keys", "good"], "cannot be listened on", id="not-ours"),
+        pytest.param(["--host", "..", "--api-keys", "good"], "host: '..' must be a name or an address", id="no-name"),
+        pytest.param(
+            ["--model", "many"], "many: has 39 tensors, too few for a model of 1000000000 layers", id="layers"
+        ),
+        pytest.param(["--model", "broken"], "broken/config.json: must be a mapping of fields", id="config"),
         pytest.param(["--device", "cuda"], "--device is cuda and must be cpu: torch finds no GPU here", id="cuda"),
         pytest.param(["--api-keys", "keys"], "keys: line 1:", id="keys"),
         pytest.param(["--api-keys", "none"], "none: no such file", id="no-keys"),
+        pytest.param(["--api-keys", "binary"], "binary: is not UTF-8 text", id="binary-keys"),
+        pytest.param(["--metrics-keys", "keys"], "keys: line 1: a key must be 16 to 256", id="metrics-keys"),
+        pytest.param(["--tls-key", "keys"], "--tls-certificate and --tls-key must be given together", id="tls-alone"),
+        pytest.param(["--tls-certificate", "none", "--tls-key", "keys"], "none: no such file", id="no-certificate"),
+        pytest.param(["--tls-certificate", "keys", "--tls-key", "keys"], "keys: has no certificate in PEM", id="tls"),
+        pytest.param(["--max-connections-per-address", "5000"], "5000 must be 1 to 4096, all of them", id="address"),
+        pytest.param(["--vllm", "http://[::1"], "--vllm is 'http://[::1' and must be an address", id="vllm"),
+        pytest.param(["--vllm", "http://x:99999"], "--vllm is 'http://x:99999' and must be", id="vllm-port"),
+        pytest.param(["--vllm", "ftp://x"], "error: --vllm is 'ftp://x' and must be an address", id="vllm-scheme"),
+        pytest.param(["--vllm", "http://x", "--handover", "keys"], "--handover: keys cannot be used", id="handover"),
         pytest.param(["--slo", "soon"], "--slo", id="slo"),
         pytest.param(["--decoder-memory", "much"], "--decoder-memory", id="memory"),
         pytest.param(["--drain", "-1 s"], "--drain", id="drain"),
-        pytest.param(["--times", "times.yaml"], "times.yaml", id="times"),
-        pytest.param(["--compute", "emulated", "--like", "nobody"], "nobody", id="like"),
+        pytest.param(["--times", "times.yaml"], "error: times.yaml: must be", id="times"),
+        pytest.param(["--compute", "emulated", "--like", "nobody"], "error: --like nobody: is not in", id="like"),
+        pytest.param(["--name", "x" * 257], "--name has 257 characters and must have at most 256", id="name"),
         pytest.param(["--degree", "9"], "degree", id="degree"),
         pytest.param(["--out", "plan.yaml/x"], "plan.yaml/x", id="out"),
         pytest.param(["--announce", "plan.yaml"], "plan.yaml", id="announce"),
@@ -138,9 +162,19 @@ def test_a_port_that_is_taken(geotrain, files: Path):
     assert f"127.0.0.1:{port}: cannot be listened on: Address already in use" in answer.err
 
 
-def test_a_plan_that_is_none(geotrain, files: Path):
-    answer = geotrain("serve", "nothing.yaml", "--model", "model")
-    assert (answer.exit_code, answer.err.count("\n")) == (2, 1) and "nothing.yaml" in answer.err
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        ("nothing.yaml", "nothing.yaml: no such file"),
+        ("binary", "binary: is not UTF-8 text"),
+        ("deep.yaml", "deep.yaml: not valid YAML: maximum recursion depth exceeded"),
+        ("times.yaml", "times.yaml: must be a mapping of fields, but is a list"),
+        ("model", "model: is a directory, expected a file"),
+    ],
+)
+def test_a_plan_that_is_none(geotrain, files: Path, plan: str, sentence: str):
+    answer = geotrain("serve", plan, "--model", "model")
+    assert (answer.exit_code, answer.err.count("\n")) == (2, 1) and f"error: {sentence}" in answer.err
 
 
 def test_without_its_libraries_it_says_what_to_install(geotrain, files: Path, monkeypatch: pytest.MonkeyPatch):

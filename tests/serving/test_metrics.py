@@ -14,6 +14,7 @@ def filled() -> Metrics:
     """Everything was told once."""
     metrics = Metrics()
     metrics.responded("/health", 200)
+    metrics.refused("too_many_connections")
     metrics.observe_ttft("m", 0.1)
     metrics.observe_gap("m", 0.01)
     metrics.finished("m", "stop", e2e_s=1.0, prompt_tokens=5, answer_tokens=3)
@@ -42,6 +43,7 @@ def test_names_and_values():
         'vllm:num_requests_waiting{model_name="m"} 1.0',
         'vllm:prompt_tokens_total{model_name="m"} 5.0',
         'vllm:generation_tokens_total{model_name="m"} 3.0',
+        'geotrain:http_refusals_total{reason="too_many_connections"} 1.0',
         'geotrain:bubble_seconds_total{reason="guard",state="wasted"} 0.5',
         "geotrain:overruns_total 1.0",
         "geotrain:guard_seconds 0.002",

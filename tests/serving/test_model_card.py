@@ -103,6 +103,10 @@ def test_wrong_directories(tmp_path: Path):
         card(tmp_path)
     with pytest.raises(InputError, match=r"has token 258, but the model's vocab_size is 200"):
         card(tmp_path, vocab_size=200)
+    for entries in ([{"name": "default"}], ["default"], [{"name": [], "template": ""}]):
+        write_model(tmp_path, template=entries)
+        with pytest.raises(InputError, match="chat_template must have a name and a template in each of its entries"):
+            card(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(InputError, match=r"tokenizer_config\.json: must be a JSON object"):
         card(tmp_path)

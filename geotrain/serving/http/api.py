@@ -21,7 +21,7 @@ from geotrain.complaints import complaint
 from geotrain.serving.contract import Engine, Finish, Piece, Prompt
 from geotrain.serving.http.access_log import AccessLog, Entry
 from geotrain.serving.http.auth import Keys
-from geotrain.serving.http.door import Door
+from geotrain.serving.http.door import METRICS, Door
 from geotrain.serving.http.forms import EVENTS, ChatForm, Form, TextForm, usage_of
 from geotrain.serving.http.generation import Call, generate
 from geotrain.serving.http.limits import Limits
@@ -32,7 +32,7 @@ from geotrain.serving.metrics import Metrics
 from geotrain.serving.model_card import ModelCard
 
 _COMPLETIONS, _CHAT, _MODELS = "/v1/completions", "/v1/chat/completions", "/v1/models"
-_PATHS = {_COMPLETIONS, _CHAT, _MODELS, "/health", "/ready", "/metrics"}
+_PATHS = {_COMPLETIONS, _CHAT, _MODELS, "/health", "/ready", METRICS}
 _BODIES: dict[str, type[BaseModel]] = {_COMPLETIONS: CompletionRequest, _CHAT: ChatRequest}
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"description": "An error in OpenAI's format"}}
 _STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {}}}, **_ERRORS}
@@ -41,8 +41,16 @@ _SHORT_BYTES = 16 << 10
 Pieces = AsyncGenerator[tuple[int, Piece], None]
 
 
-def create_app(engine: Engine, *, keys: Keys, limits: Limits, metrics: Metrics, log: AccessLog) -> FastAPI:
-    """The application; it does not start or end the engine."""
+def create_app(
+    engine: Engine,
+    *,
+    keys: Keys,
+    limits: Limits,
+    metrics: Metrics,
+    log: AccessLog,
+    metrics_keys: Keys | None = None,
+) -> FastAPI:
+    """The application; it does not start or end the engine. Without `metrics_keys`, `keys` open the metrics too."""
     app = FastAPI(title="geotrain", version=geotrain.__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
 
     @app.post(_COMPLETIONS, responses=_STREAMS)
@@ -76,7 +84,7 @@ def create_app(engine: Engine, *, keys: Keys, limits: Limits, metrics: Metrics, 
         reason = engine.ready()
         return JSONResponse({"ready": reason is None, "reason": reason}, status_code=503 if reason else 200)
 
-    @app.get("/metrics", response_class=PlainTextResponse)
+    @app.get(METRICS, response_class=PlainTextResponse)
     async def prometheus() -> Response:
         """For Prometheus."""
         return PlainTextResponse(metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
@@ -109,7 +117,15 @@ def create_app(engine: Engine, *, keys: Keys, limits: Limits, metrics: Metrics, 
 
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _failed)
-    app.add_middleware(Door, keys=keys, limits=limits, metrics=metrics, log=log, paths=_PATHS)
+    app.add_middleware(
+        Door,
+        keys=keys,
+        metrics_keys=keys if metrics_keys is None else metrics_keys,
+        limits=limits,
+        metrics=metrics,
+        log=log,
+        paths=_PATHS,
+    )
     return app
 
 

@@ -5,39 +5,48 @@ uvicorn reads heads of any length, waits for them without limit, and takes any n
 
 import asyncio
 import ipaddress
+import logging
+import math
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from geotrain.serving.http.limits import Limits
 from geotrain.serving.http.refusals import Refusal
+from geotrain.serving.metrics import Metrics
 
 _PIECE_BYTES = 4096
 """What the parser gets at once while a head is read, so that a head is refused soon after its limit."""
 _LINGER_S = 2.0
 """For a client to read an error before its connection is dropped; what it still sends is thrown away."""
+_LOG_EVERY_S = 10.0
+"""Refused connections are logged at most so often, however many there are."""
+_log = logging.getLogger(__name__)
 
 
 class Connections:
-    """Counts the open connections, in all and by address."""
+    """Counts the open connections, in all and by address, and those that a limit has ended."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: Limits, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits, self._metrics, self._clock = limits, metrics, clock
         self._open: Counter[str] = Counter()
         self._total = 0
+        self._unlogged: Counter[str] = Counter()
+        self._logged_s = -math.inf
 
     def enter(self, address: str) -> None:
         """Count one more; Refusal if that is too many. Either way `leave` must follow."""
-        total, most = self._limits.max_connections, self._limits.connections_per_address
+        total, most = self.limits.max_connections, self.limits.connections_per_address
         self._open[address] += 1
         self._total += 1
         if self._total > total:
             raise Refusal(503, "too_many_connections", f"the server has {total} connections, the most that it takes")
         if self._open[address] > most:
             message = f"{address} has {most} connections to this server, the most that one address may have"
-            raise Refusal(429, "too_many_connections", message)
+            raise Refusal(429, "too_many_connections_of_address", message)
 
     def leave(self, address: str) -> None:
         """Count one less."""
@@ -45,6 +54,16 @@ class Connections:
         self._open[address] -= 1
         if not self._open[address]:
             del self._open[address]
+
+    def refused(self, address: str, reason: str) -> None:
+        """Count a connection that a limit has ended, and log it if the last such line was long ago."""
+        self._metrics.refused(reason)
+        self._unlogged[reason] += 1
+        if self._clock() - self._logged_s >= _LOG_EVERY_S:
+            counts = ", ".join(f"{number} {name}" for name, number in self._unlogged.most_common())
+            _log.warning("refused connections since the last such line: %s; the last from %s", counts, address)
+            self._unlogged.clear()
+            self._logged_s = self._clock()
 
 
 def group_of(address: str) -> str:
@@ -60,22 +79,11 @@ def group_of(address: str) -> str:
     return str(ipaddress.ip_network((found, 64), strict=False))
 
 
-def protocol(limits: Limits) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol with these limits, for one server."""
-    connections = Connections(limits)
+class LimitedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol within the limits of all connections of a server."""
 
-    class Protocol(_Limited):
-        def __init__(self, *args: Any, **more: Any) -> None:
-            super().__init__(*args, **more)
-            self._limits, self._open = limits, connections
-
-    return Protocol
-
-
-class _Limited(HttpToolsProtocol):
-    _limits: Limits
-    _open: Connections
-    _group: str | None = None
+    group: str | None = None
+    """The address that this connection counts for; set before it is made if it has been counted already."""
     _refused = False
     """Whether the connection ends: whatever comes is thrown away."""
     _in_head = True
@@ -84,11 +92,16 @@ class _Limited(HttpToolsProtocol):
     """Read since there was a head or a part of a body: the parser keeps them."""
     _timer: asyncio.TimerHandle | None = None
 
+    def __init__(self, connections: Connections, **more: Any) -> None:
+        super().__init__(**more)
+        self._open, self._limits = connections, connections.limits
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._group = group_of(self.client[0] if self.client else "")
         try:
-            self._open.enter(self._group)
+            if self.group is None:
+                self.group = group_of(self.client[0] if self.client else "")
+                self._open.enter(self.group)
         except Refusal as refusal:
             self._refuse(refusal)
             self.transport.close()
@@ -98,9 +111,9 @@ class _Limited(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._set_timer(None)
         self._unset_keepalive_if_required()
-        if self._group is not None:
-            self._open.leave(self._group)
-            self._group = None
+        if self.group is not None:
+            self._open.leave(self.group)
+            self.group = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -171,7 +184,10 @@ class _Limited(HttpToolsProtocol):
 
     def _late(self) -> None:
         self._timer = None
-        if self._refused or self._loose_bytes == 0:
+        if self._refused:
+            self.transport.abort()
+        elif self._loose_bytes == 0:
+            self._open.refused(self.group or "", "silent")
             self.transport.abort()
         else:
             message = f"the head of the request took longer than {self._limits.head_s:g} s"
@@ -184,6 +200,7 @@ class _Limited(HttpToolsProtocol):
     def _refuse(self, refusal: Refusal) -> None:
         """Tell the client, if no answer is under way, and end the connection."""
         self._refused = True
+        self._open.refused(self.group or "", refusal.code)
         if self._is_answering:
             self.transport.abort()
             return

@@ -23,6 +23,7 @@ from geotrain.serving.metrics import Metrics
 _LAST_WORDS_S = 2.0
 """For telling a client what went wrong, before its connection is dropped."""
 _GUARDED = "/v1/"
+METRICS = "/metrics"
 _SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -30,11 +31,19 @@ class Door:
     """The inner application finds its `entry` of the log and what it has `held` of its quota in the request's state."""
 
     def __init__(
-        self, app: ASGIApp, *, keys: Keys, limits: Limits, metrics: Metrics, log: AccessLog, paths: Collection[str]
+        self,
+        app: ASGIApp,
+        *,
+        keys: Keys,
+        metrics_keys: Keys,
+        limits: Limits,
+        metrics: Metrics,
+        log: AccessLog,
+        paths: Collection[str],
     ) -> None:
-        """`paths` are those that metrics tell apart."""
+        """`paths` are those that metrics tell apart; `metrics_keys` open the metrics and nothing else."""
         self._app = app
-        self._keys = keys
+        self._keys, self._metrics_keys = keys, metrics_keys
         self._limits = limits
         self._metrics = metrics
         self._log = log
@@ -69,6 +78,7 @@ class Door:
             raise
         except Exception as error:
             refusal = Refusal.of(error, request_id=reply.entry.id)
+            self._metrics.refused(refusal.code)
             _let_go(error)
             try:
                 async with asyncio.timeout(_LAST_WORDS_S):
@@ -77,7 +87,12 @@ class Door:
                 raise _ClientGoneError("client_stalled") from None
 
     def _caller(self, path: str, headers: Mapping[str, str]) -> Caller:
-        caller = self._keys.caller(headers.get("authorization", "")) if path.startswith(_GUARDED) else Caller()
+        given = headers.get("authorization", "")
+        caller: Caller | None = Caller()
+        if path.startswith(_GUARDED):
+            caller = self._keys.caller(given)
+        elif path == METRICS and self._metrics_keys.caller(given) is None:
+            caller = None
         if caller is None:
             message = "the API key is missing or not known; send it as `Authorization: Bearer KEY`"
             raise Refusal(401, "invalid_api_key", message, headers={"www-authenticate": "Bearer"})

@@ -13,6 +13,7 @@ from geotrain.units import plural
 _BURST_S = 10.0
 """A tenant that was quiet may ask for so much of its rate at once."""
 _SOON_S = 1.0
+_CODE = "quota_exceeded"
 
 
 @dataclass
@@ -37,14 +38,15 @@ class Quotas:
         """Begin a request, which must be left; Busy if the key does not allow it now."""
         use = self._uses.setdefault(caller.tenant, _Use(budget=_burst(caller), counted_s=self._clock()))
         if caller.max_requests is not None and use.requests >= caller.max_requests:
-            raise Busy(f"this key has {plural(use.requests, 'request')} under way, its most", retry_after_s=_SOON_S)
+            message = f"this key has {plural(use.requests, 'request')} under way, its most"
+            raise Busy(message, retry_after_s=_SOON_S, code=_CODE)
         if caller.rate is not None:
             now_s = self._clock()
             use.budget = min(_burst(caller), use.budget + (now_s - use.counted_s) * caller.rate)
             use.counted_s = now_s
             if use.budget < 1:
                 message = f"this key allows {caller.rate:g} requests a second"
-                raise Busy(message, retry_after_s=(1 - use.budget) / caller.rate)
+                raise Busy(message, retry_after_s=(1 - use.budget) / caller.rate, code=_CODE)
             use.budget -= 1
         use.requests += 1
         return Held(self, caller, use)
@@ -57,7 +59,8 @@ class Quotas:
         most = self._limits.max_held_bytes
         mine = max(self._limits.max_body_bytes, most // 2) if held.caller.tenant else most
         if self._bytes > most or held.use.bytes > mine:
-            raise Busy("too many bytes of requests are being worked on", retry_after_s=_SOON_S)
+            message = "too many bytes of requests are being worked on"
+            raise Busy(message, retry_after_s=_SOON_S, code="too_many_bytes")
 
     def leave(self, held: "Held") -> None:
         """End a request."""
@@ -87,7 +90,7 @@ class Held:
             message = (
                 f"this key has {self.use.tokens} tokens under way and allows {most}; this request asks for {tokens}"
             )
-            raise Busy(message, retry_after_s=_SOON_S)
+            raise Busy(message, retry_after_s=_SOON_S, code=_CODE)
         self.use.tokens += tokens
         self.tokens += tokens
 

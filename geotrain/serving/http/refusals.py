@@ -38,7 +38,7 @@ class Refusal(Exception):
             case Refusal():
                 return error
             case Busy():
-                return cls(429, "rate_limit_exceeded", str(error), headers=retry_after(error.retry_after_s))
+                return cls(429, error.code, str(error), headers=retry_after(error.retry_after_s))
             case Draining():
                 return cls(503, "draining", str(error), headers=retry_after(1.0))
             case Broken():

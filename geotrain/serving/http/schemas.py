@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, Tag, m
 
 from geotrain.files import Number, Whole
 
+MAX_NAME = 256
+"""Of a model, or of a user; in characters."""
 MAX_PROMPTS = 64
 MAX_MESSAGES = 2048
 MAX_PARTS = 1024
@@ -72,7 +74,7 @@ class StreamOptions(_Schema):
 class _Asked(_Schema):
     """What both kinds of request have."""
 
-    model: Annotated[str, Field(min_length=1, max_length=256)]
+    model: Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
     max_tokens: _Count | None = None
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
@@ -80,7 +82,7 @@ class _Asked(_Schema):
     stop: _Stop | Annotated[list[_Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     stream: _Flag | None = None
     stream_options: StreamOptions | None = None
-    user: Annotated[str, Field(max_length=256)] | None = None
+    user: Annotated[str, Field(max_length=MAX_NAME)] | None = None
     """Who shares the service, where the API key does not say it."""
 
     @model_validator(mode="before")

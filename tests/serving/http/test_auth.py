@@ -77,3 +77,31 @@ def test_only_with_a_key():
         log = "".join(map(str, site.entries(6)))
     assert [(prompt.tenant, prompt.priority) for prompt in site.engine.prompts] == [("ada", 2), ("key-4", 0)]
     assert not any(secret in log for secret in (ADA, BOB, "sk-eve"))
+
+
+@pytest.mark.parametrize(
+    ("metrics_keys", "opens", "closed"),
+    [
+        pytest.param(None, ADA, "sk-eve-0123456789", id="those of the API"),
+        pytest.param("sk-prometheus-0123", "sk-prometheus-0123", ADA, id="their own"),
+    ],
+)
+def test_metrics_need_a_key_where_requests_do(metrics_keys: str | None, opens: str, closed: str):
+    own = None if metrics_keys is None else Keys.parse(metrics_keys, source="metrics")
+    with served(Toy(), keys=Keys.parse(FILE, source="keys"), metrics_keys=own) as site:
+        for key, status in ((opens, 200), (closed, 401)):
+            answer = patient.get(f"{site.url}/metrics", headers={"authorization": f"Bearer {key}"})
+            assert answer.status_code == status
+        assert patient.get(f"{site.url}/metrics").status_code == 401
+        assert patient.get(f"{site.url}/health").status_code == 200
+        if own is not None:
+            answer = patient.get(f"{site.url}/v1/models", headers={"authorization": f"Bearer {opens}"})
+            assert answer.status_code == 401
+
+
+def test_metrics_are_open_where_there_are_no_keys_and_may_be_guarded_alone():
+    with served(Toy()) as site:
+        assert patient.get(f"{site.url}/metrics").status_code == 200
+    with served(Toy(), metrics_keys=Keys.parse(BOB, source="metrics")) as site:
+        assert patient.get(f"{site.url}/metrics").status_code == 401
+        assert patient.get(f"{site.url}/v1/models").status_code == 200

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from geotrain.serving.http.connection import Connections, group_of
 from geotrain.serving.http.limits import Limits
 from geotrain.serving.http.refusals import Refusal
+from geotrain.serving.metrics import Metrics
 from tests.serving import patient
 from tests.serving.http.toy import HEAD, MODEL, Site, Toy, served, wait_until
 
@@ -181,11 +182,19 @@ def test_the_excess_of_connections_is_refused_and_then_there_is_room_again():
             assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
         with opened(site) as client:
             status, error = refusal_of(read(client))
-        assert (status, error["code"]) == (429, "too_many_connections")
+        assert (status, error["code"]) == (429, "too_many_connections_of_address")
         assert "127.0.0.1 has 3 connections" in error["message"]
+        answer = metrics_over(held[0])
+        assert b'geotrain:http_refusals_total{reason="too_many_connections_of_address"} 1.0' in answer
         for client in held:
             client.close()
         wait_until(lambda: _takes(site))
+
+
+def metrics_over(client: socket.socket) -> bytes:
+    """What /metrics says, asked over a connection that is open; it ends with it."""
+    client.sendall(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    return read(client)
 
 
 def _takes(site: Site) -> bool:
@@ -204,7 +213,7 @@ def refused(enter: Callable[[], None]) -> int:
 
 
 def test_one_address_leaves_room_for_others():
-    connections = Connections(Limits(max_connections=8))
+    connections = Connections(Limits(max_connections=8), Metrics())
     for _ in range(2):
         connections.enter("192.0.2.1")
     for _ in range(100):
@@ -230,3 +239,18 @@ def test_one_address_leaves_room_for_others():
 )
 def test_addresses_are_counted_by_who_has_them(address: str, group: str):
     assert group_of(address) == group
+
+
+def test_refused_connections_are_counted_each_and_logged_now_and_then(caplog: pytest.LogCaptureFixture):
+    now_s, metrics = [0.0], Metrics()
+    connections = Connections(Limits(), metrics, clock=lambda: now_s[0])
+    for _ in range(100):
+        connections.refused("192.0.2.1", "silent")
+    connections.refused("192.0.2.2", "headers_too_large")
+    now_s[0] += 10.0
+    connections.refused("192.0.2.3", "silent")
+    assert [record.getMessage() for record in caplog.records] == [
+        "refused connections since the last such line: 1 silent; the last from 192.0.2.1",
+        "refused connections since the last such line: 100 silent, 1 headers_too_large; the last from 192.0.2.3",
+    ]
+    assert b'geotrain:http_refusals_total{reason="silent"} 101.0' in metrics.text()

@@ -86,7 +86,7 @@ def test_a_tenant_at_its_quota_is_told_so_and_another_is_served():
         wait_until(lambda: engine.held)
         with pytest.raises(openai.RateLimitError, match="1 request under way") as raised:
             ada.completions.create(model=MODEL, prompt="a", max_tokens=1)
-        assert raised.value.code == "rate_limit_exceeded" and "retry-after" in raised.value.response.headers
+        assert raised.value.code == "quota_exceeded" and "retry-after" in raised.value.response.headers
         assert bob.completions.create(model=MODEL, prompt="a", max_tokens=1).choices[0].text == " 0"
         with pytest.raises(openai.BadRequestError, match="this key allows 20"):
             bob.completions.create(model=MODEL, prompt=["a", "b"], max_tokens=10)

@@ -10,6 +10,7 @@ from geotrain.errors import InputError
 from geotrain.serving.http.auth import Keys
 from geotrain.serving.http.limits import Limits
 from geotrain.serving.http.server import listening
+from geotrain.serving.metrics import Metrics
 from tests.serving.http.toy import Toy, served
 
 KEYS = Keys.parse("sk-0123456789abcdef", source="keys")
@@ -18,7 +19,7 @@ KEYS = Keys.parse("sk-0123456789abcdef", source="keys")
 async def listen(host: str, port: int, keys: Keys) -> None:
     async def app(scope: object, receive: object, send: object) -> None: ...
 
-    async with listening(app, host=host, port=port, keys=keys, limits=Limits(), left_s=lambda: 1.0):
+    async with listening(app, host=host, port=port, keys=keys, limits=Limits(), metrics=Metrics(), left_s=lambda: 1.0):
         pass
 
 
@@ -26,6 +27,12 @@ async def listen(host: str, port: int, keys: Keys) -> None:
 def test_without_keys_nobody_from_outside(host: str):
     with pytest.raises(InputError, match=f"host: {host} can be reached by others, so API keys are needed"):
         asyncio.run(listen(host, 0, Keys()))
+
+
+@pytest.mark.parametrize("host", ["..", "a" * 64 + ".example"])
+def test_a_host_that_is_no_name(host: str):
+    with pytest.raises(InputError, match=r"host: '.*' must be a name or an address, and is neither"):
+        asyncio.run(listen(host, 0, KEYS))
 
 
 def test_with_keys_everybody():

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
@@ -137,6 +138,8 @@ def served(
     keys: Keys | None = None,
     limits: Limits | None = None,
     drain_s: float = 10.0,
+    metrics_keys: Keys | None = None,
+    tls: ssl.SSLContext | None = None,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
 ) -> Iterator[Site]:
     """The server in a thread of its own, on any free port."""
@@ -148,9 +151,16 @@ def served(
 
     async def run() -> None:
         log = AccessLog(site.log)
-        app = create_app(engine, keys=keys, limits=limits, metrics=site.metrics, log=log)
+        app = create_app(engine, keys=keys, metrics_keys=metrics_keys, limits=limits, metrics=site.metrics, log=log)
         async with listening(
-            app, host="127.0.0.1", port=0, keys=keys, limits=limits, left_s=lambda: drain_s
+            app,
+            host="127.0.0.1",
+            port=0,
+            keys=keys,
+            limits=limits,
+            metrics=site.metrics,
+            left_s=lambda: drain_s,
+            tls=tls,
         ) as site.port:
             started.set()
             await ending.wait()
