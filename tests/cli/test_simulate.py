@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_written_is_one_sentence(geotrain, example: Path, 
     before = sorted(example.rglob("*"))
     answer = geotrain("simulate", "plan.yaml", option, path)
     assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
-    assert answer.err.startswith(f"error: {path}: cannot be written: ")
+    assert answer.err.startswith(f"error: {path}: ") and ("written" in answer.err or "a directory" in answer.err)
     assert sorted(example.rglob("*")) == before
 
 

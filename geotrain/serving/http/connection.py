@@ -88,6 +88,8 @@ class LimitedProtocol(HttpToolsProtocol):
     """Whether the connection ends: whatever comes is thrown away."""
     _in_head = True
     """Whether the next byte belongs to a request's head, or to none yet."""
+    _unwanted = False
+    """Whether the request was answered before it was all there: its rest is thrown away, then the next may come."""
     _loose_bytes = 0
     """Read since there was a head or a part of a body: the parser keeps them."""
     _timer: asyncio.TimerHandle | None = None
@@ -154,14 +156,16 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_head, self._loose_bytes = True, 0
+        if self._unwanted:
+            self._unwanted = False
+            self._set_timer(None)
         if not self._refused:
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self._is_answering and not self._in_head and not self._refused and not self.transport.is_closing():
-            # Answered before the whole request was there: the rest is of no use.
-            self._refused = True
+            self._unwanted = True
             self._set_timer(_LINGER_S)
 
     # Both are None before the first request, whatever uvicorn's annotations say.
@@ -184,7 +188,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _late(self) -> None:
         self._timer = None
-        if self._refused:
+        if self._refused or self._unwanted:
             self.transport.abort()
         elif self._loose_bytes == 0:
             self._open.refused(self.group or "", "silent")

@@ -1,6 +1,7 @@
 """What a client without a key can take: heads, time and connections are bounded, and others find room."""
 
 import json
+import re
 import select
 import socket
 import time
@@ -36,6 +37,21 @@ def read(client: socket.socket) -> bytes:
     except ConnectionError:
         pass
     return found
+
+
+def answered(client: socket.socket) -> bytes:
+    """One answer, of a server that does not hang up."""
+    found = b""
+    while (end := found.find(b"\r\n\r\n")) < 0 or len(found) < end + 4 + _length(found[:end]):
+        more = client.recv(1 << 16)
+        assert more, found
+        found += more
+    return found
+
+
+def _length(head: bytes) -> int:
+    (length,) = re.findall(rb"content-length: (\d+)", head)
+    return int(length)
 
 
 def refusal_of(answer: bytes) -> tuple[int, dict[str, Any]]:
@@ -115,7 +131,7 @@ def test_requests_one_after_the_other_on_one_connection():
     with served(Toy(), limits=Limits(max_head_bytes=8192)) as site, opened(site) as client:
         for _ in range(20):
             client.sendall(GET + b"x: " + b"a" * 1000 + b"\r\n\r\n")
-            assert client.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+            assert answered(client).startswith(b"HTTP/1.1 200 ")
         head = HEAD + b"content-length: %d\r\n\r\n" % len(BODY)
         client.sendall((head + BODY) * 3 + GET + b"connection: close\r\n\r\n")
         assert read(client).count(b"HTTP/1.1 200 ") == 4
@@ -159,6 +175,15 @@ def test_a_client_that_is_refused_cannot_go_on_sending_its_body():
         client.sendall(HEAD + b"content-length: 1000000000\r\n\r\n")
         answer = read(client)
     assert answer.startswith(b"HTTP/1.1 413 ")
+
+
+def test_after_an_answer_that_did_not_wait_for_the_body_the_connection_serves_on():
+    """The client was not told that it ends, and sends its next request over it."""
+    with served(Toy(), limits=Limits(max_body_bytes=len(BODY))) as site, opened(site) as client:
+        client.sendall(HEAD + b"content-length: %d\r\n\r\n" % (len(BODY) + 1))
+        assert answered(client).startswith(b"HTTP/1.1 413 ")
+        client.sendall(BODY + b" " + GET + b"\r\n")
+        assert answered(client).startswith(b"HTTP/1.1 200 ")
 
 
 def test_what_is_not_http_is_refused_in_the_same_format():
