@@ -61,6 +61,11 @@ def asked() -> bool:
     return _Memory.asked
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Tell whether the error is Ctrl-C, or the SystemError that numba's compiled code makes of it."""
+    return isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt)
+
+
 def check() -> None:
     """KeyboardInterrupt if Ctrl-C came while it is remembered: to be asked before each longer piece of work."""
     if _Memory.listening and _Memory.asked:
