@@ -62,8 +62,11 @@ def asked() -> bool:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Tell whether the error is Ctrl-C, or the SystemError that numba's compiled code makes of it."""
-    return isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt)
+    """Tell whether the error is Ctrl-C, or a SystemError that numba's compiled code made of it."""
+    cause: BaseException | None = error
+    while isinstance(cause, SystemError):
+        cause = cause.__cause__
+    return isinstance(cause, KeyboardInterrupt)
 
 
 def check() -> None:

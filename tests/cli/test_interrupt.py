@@ -84,7 +84,9 @@ def test_ctrl_c_in_compiled_code_is_ctrl_c(geotrain, monkeypatch: pytest.MonkeyP
     def compiled(*arguments: object) -> object:
         played.append(len(played))
         if len(played) == 50:
-            raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+            inner = SystemError("returned a result with an exception set")
+            inner.__cause__ = KeyboardInterrupt()
+            raise SystemError("returned a result with an exception set") from inner
         return play(*arguments)
 
     monkeypatch.setattr(kernel, "play", compiled)
