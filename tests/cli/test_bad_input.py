@@ -185,6 +185,19 @@ def test_every_command_says_in_a_sentence_what_is_wrong_with_a_file(
         assert len(answer.err) < 600 and "unexpected" not in answer.err
 
 
+def test_a_trace_of_too_many_requests_is_refused_before_it_takes_the_memory(
+    geotrain, example: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(example)
+    asked = ["--rate", "1000000000/s", "--duration", "1 h", "--only-ours"]
+    answer = geotrain("prefill", "simulate", "plan.yaml", "azure-code", *asked)
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert answer.err == (
+        "error: plan.yaml: azure-code (made up): 1e+09 requests/s for 3600 s are 3.6e+12 and must be at most 5e+06: "
+        "a shorter --duration would do\n"
+    )
+
+
 @pytest.mark.parametrize("microbatches", [10**9, 10**15])
 def test_a_step_of_too_many_microbatches_is_refused_before_it_takes_the_memory(
     geotrain, example: Path, monkeypatch: pytest.MonkeyPatch, microbatches: int
