@@ -61,6 +61,14 @@ def asked() -> bool:
     return _Memory.asked
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Tell whether the error is Ctrl-C, or a SystemError that numba's compiled code made of it."""
+    cause: BaseException | None = error
+    while isinstance(cause, SystemError):
+        cause = cause.__cause__
+    return isinstance(cause, KeyboardInterrupt)
+
+
 def check() -> None:
     """KeyboardInterrupt if Ctrl-C came while it is remembered: to be asked before each longer piece of work."""
     if _Memory.listening and _Memory.asked:

@@ -85,13 +85,13 @@ def auto(problem: Problem, poolings: Poolings, *, robust: Jitter | None = None, 
     for idea, run in _ideas(search, poolings):
         try:
             run()
+            if gains and problem.shape.recompute:
+                _make_lists(search)
         except KeyboardInterrupt:
             if search.best is None:
                 raise
             interrupts.remember()
             interrupted, idea = True, f"{idea} (interrupted)"
-        if gains and problem.shape.recompute and not interrupted:
-            _make_lists(search)
         step_ticks = _best(search).step_ticks
         gains.append(Gain(idea=idea, step_s=float(problem.seconds(np.array(step_ticks)))))
         if (search.done and len(gains) > 1) or interrupted:

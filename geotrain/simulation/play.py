@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from geotrain import interrupts
 from geotrain.action import (
     KIND_MASK,
     MICROBATCH_MASK,
@@ -171,25 +172,30 @@ class Board:
             kinds = (3 if split else 2) * shape.num_model_stages + int(self._stages[kernel.RECOMPUTES].sum())
             num_actions = pipelines * shape.num_microbatches * kinds
         channels, flows, links = (table.copy() for table in self._channels)
-        actions, transfers = kernel.play(
-            pipelines,
-            shape.num_microbatches,
-            num_actions,
-            self._num_transfers,
-            self._queue_places,
-            self._stages,
-            slots.reshape(-1, kernel.SLOT_COLUMNS),
-            channels,
-            flows,
-            links,
-            self._hop_bytes,
-            order,
-            int(split),
-            int(isinstance(schedule, Rules) and schedule.looks_ahead),
-            variation.actions,
-            variation.transfers,
-            holds,
-        )
+        try:
+            actions, transfers = kernel.play(
+                pipelines,
+                shape.num_microbatches,
+                num_actions,
+                self._num_transfers,
+                self._queue_places,
+                self._stages,
+                slots.reshape(-1, kernel.SLOT_COLUMNS),
+                channels,
+                flows,
+                links,
+                self._hop_bytes,
+                order,
+                int(split),
+                int(isinstance(schedule, Rules) and schedule.looks_ahead),
+                variation.actions,
+                variation.transfers,
+                holds,
+            )
+        except SystemError as error:
+            if interrupts.is_interrupt(error):
+                raise KeyboardInterrupt from None
+            raise
         if slots[:, :, kernel.DONE_B].min() < shape.num_microbatches * shape.num_chunks:
             raise ScheduleError(
                 f"the schedule stalls after {actions.shape[1]} of {num_actions} actions: all slots wait"

@@ -251,6 +251,7 @@ class Problem:
         each = self.costs[stage].memory.activation_bytes
         units = size_bytes / each * _UNIT if each else 0.0
         if units * self.plan.num_microbatches * self.plan.interleave > _PLENTY:
+            self.refuse_too_many(1)
             raise InputError(
                 f"stage {stage} holds {format_bytes(each)} of activations for a microbatch and "
                 f"{format_bytes(size_bytes)} while it works on one, too far apart to be simulated: check the profile"

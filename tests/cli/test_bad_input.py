@@ -135,3 +135,76 @@ def test_the_command_prints_it_and_nothing_else(example: Path, spoil: Spoil, sen
     command = [sys.executable, "-m", "geotrain", "simulate", "plan.yaml"]
     done = subprocess.run(command, cwd=example, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {sentence}\n")
+
+
+READERS = [
+    ["compare", "@"],
+    ["compare-runs", "@", "run"],
+    ["launch", "@", "--on", "local", "--out", "run", "--dry-run"],
+    ["plan", "@", "job.yaml"],
+    ["plan", "cluster.yaml", "@"],
+    ["prefill", "calibrate", "@"],
+    ["prefill", "simulate", "@", "azure-code"],
+    ["prefill", "simulate", "plan.yaml", "@"],
+    ["prefill", "simulate", "plan.yaml", "azure-code", "--times", "@"],
+    ["schedule", "@"],
+    ["testbed", "up", "@"],
+    ["validate", "@"],
+    ["validate", "--efficiency", "@"],
+    ["wan", "bench", "@", "--between", "east,south"],
+    ["wan", "probe", "127.0.0.1:1", "--insecure", "--write", "@", "--link", "east,south"],
+    ["whatif", "@", "job.yaml", "--story", "knee"],
+    ["whatif", "cluster.yaml", "@", "--story", "knee"],
+]
+"""Commands that read a file, which is the @."""
+
+ALIASES = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 20))
+CONTENTS = {
+    "empty": b"",
+    "binary": bytes(range(256)),
+    "list": b"[1, 2]",
+    "number": b"42",
+    "nested": b"a: " + b"[" * 5000 + b"]" * 5000,
+    "aliases": ALIASES.encode(),
+    "numbers": b"a: [.nan, .inf, 1.0e+308, -1, " + b"9" * 5000 + b"]",
+}
+
+
+@pytest.mark.parametrize("arguments", READERS, ids=" ".join)
+def test_every_command_says_in_a_sentence_what_is_wrong_with_a_file(
+    geotrain, example: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+):
+    monkeypatch.chdir(example)
+    Path("directory.d").mkdir()
+    for name, content in CONTENTS.items():
+        Path(f"{name}.yaml").write_bytes(content)
+    for file in ("missing.yaml", "directory.d", *(f"{name}.yaml" for name in CONTENTS)):
+        answer = geotrain(*[argument.replace("@", file) for argument in arguments])
+        assert (answer.exit_code, answer.out) == (2, ""), f"{file}: {answer}"
+        assert answer.err.startswith("error: ") and file in answer.err and answer.err.count("\n") == 1
+        assert len(answer.err) < 600 and "unexpected" not in answer.err
+
+
+def test_a_trace_of_too_many_requests_is_refused_before_it_takes_the_memory(
+    geotrain, example: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(example)
+    asked = ["--rate", "1000000000/s", "--duration", "1 h", "--only-ours"]
+    answer = geotrain("prefill", "simulate", "plan.yaml", "azure-code", *asked)
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert answer.err == (
+        "error: plan.yaml: azure-code (made up): 1e+09 requests/s for 3600 s are 3.6e+12 and must be at most 5e+06: "
+        "a shorter --duration would do\n"
+    )
+
+
+@pytest.mark.parametrize("microbatches", [10**9, 10**15])
+def test_a_step_of_too_many_microbatches_is_refused_before_it_takes_the_memory(
+    geotrain, example: Path, monkeypatch: pytest.MonkeyPatch, microbatches: int
+):
+    replace(example / "job.yaml", "microbatches: 4", f"microbatches: {microbatches}")
+    monkeypatch.chdir(example)
+    for arguments in (["simulate"], ["compare"], ["schedule"], ["simulate", "--schedule", "auto"]):
+        answer = geotrain(arguments[0], "plan.yaml", *arguments[1:])
+        assert (answer.exit_code, answer.out) == (2, ""), answer
+        assert answer.err.startswith("error: ") and str(microbatches)[:4] in answer.err.replace(",", "")

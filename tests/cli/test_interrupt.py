@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from geotrain.simulation import kernel
 from geotrain.simulation.play import Board
 
 pytestmark = pytest.mark.slow
@@ -74,6 +75,24 @@ def test_ctrl_c_ends_a_search_at_once(
     assert answer.exit_code == 130
     assert "Traceback" not in answer.err
     assert len(played) < number + 15
+
+
+def test_ctrl_c_in_compiled_code_is_ctrl_c(geotrain, monkeypatch: pytest.MonkeyPatch):
+    played: list[int] = []
+    play = kernel.play
+
+    def compiled(*arguments: object) -> object:
+        played.append(len(played))
+        if len(played) == 50:
+            inner = SystemError("returned a result with an exception set")
+            inner.__cause__ = KeyboardInterrupt()
+            raise SystemError("returned a result with an exception set") from inner
+        return play(*arguments)
+
+    monkeypatch.setattr(kernel, "play", compiled)
+    answer = geotrain("simulate", "plan.yaml", "--schedule", "auto")
+    assert answer.exit_code == 130
+    assert "step time" in answer.out and answer.err.startswith("interrupted: this is the best so far")
 
 
 def test_what_was_found_is_shown(geotrain, monkeypatch: pytest.MonkeyPatch):

@@ -8,6 +8,9 @@ from typing import Self
 from geotrain.errors import InputError
 from geotrain.prefill.request import Request
 
+_MOST_REQUESTS = 5_000_000
+"""A gigabyte or two of them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
@@ -54,6 +57,12 @@ class Trace:
         if len(first.requests) < len(self.requests):
             return first
         period_s = len(self.requests) / self._known_rate("be repeated")
+        number = duration_s * self.rate_rps
+        if number > _MOST_REQUESTS:
+            raise InputError(
+                f"{self.name}: {self.rate_rps:.4g} requests/s for {duration_s:.4g} s are {number:.3g} and must be at "
+                f"most {_MOST_REQUESTS:.0e}: a shorter --duration would do"
+            )
         num_blocks = 1 + max((block for request in self.requests for block in request.blocks), default=-1)
         rounds = (self._later(turn, period_s, num_blocks) for turn in range(math.ceil(duration_s / period_s)))
         return replace(self, requests=tuple(request for turn in rounds for request in turn)).first(duration_s)

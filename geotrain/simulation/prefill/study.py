@@ -45,7 +45,9 @@ def study(scene: Scene, trace: Trace, *, rivals: bool = True, progress: Progress
             baselines["reactive"] = _reactive(scene, trace, progress)
             baselines["fixed"] = _fixed(scene, trace, progress)
             baselines["oracle"] = hindsight(scene, trace, baselines["none"])
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemError) as error:
+            if not interrupts.is_interrupt(error):
+                raise
             interrupts.remember()
     return Study(
         result=scene.rehearsed[1],
