@@ -69,7 +69,7 @@ class Space:
             yield from self._replicated(slots, group)
             return
         room = [have // group.num_pipelines for have in slots.numbers]
-        for placement in placements(group.num_stages, room, slots.hop_cost, self._twins):
+        for placement in placements(group.num_stages, room, slots.measures, self._twins):
             for layers in slots.partitions(placement, group.num_pipelines):
                 for pooled in _cell_sizes(placement, group.num_pipelines):
                     layout = Layout(

@@ -7,7 +7,7 @@ import pytest
 from geotrain.cluster import Cluster
 from geotrain.planner import Answer, Ask, find_plan
 from geotrain.planner.searches import Searches, joined
-from geotrain.planner.survive import cluster_of, cluster_without
+from geotrain.planner.survive import cluster_without
 from geotrain.planner.use import kind_of, used_datacenters
 from geotrain.simulation.auto import Found
 from geotrain.simulation.problem import Problem
