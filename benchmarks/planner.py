@@ -77,7 +77,8 @@ def ten_datacenters() -> tuple[Cluster, Job]:
 def _speed() -> Iterator[Measurement]:
     find_plan(*five_zones(), Ask(evaluations=2))  # compiles
     quick = find_plan(*five_zones())
-    yield Measurement(name="640 GPUs in five zones, full search", value=quick.search_s, unit="s", target=1.0)
+    yield Measurement(name="640 GPUs in five zones, full search", value=quick.search_s, unit="s", target=5.0)
+    yield Measurement(name="640 GPUs in five zones, stated gap", value=quick.gap, unit="share", target=0.005)
     for name, question, limit in (
         ("5 x 600 GPUs", five_datacenters(), 10.0),
         ("10 x 10,000 GPUs", ten_datacenters(), 60.0),
@@ -184,7 +185,7 @@ def _more_bandwidth() -> Iterator[Measurement]:
     words = f"plans for three bandwidths, {len(cases)} clusters"
     hurt = sum(any(pair.better > 1e-6 for pair in pairs) for pairs in cases)
     untrue = sum(any(pair.better > pair.stated + 1e-6 for pair in pairs) for pairs in cases)
-    yield Measurement(name=f"{words}, better for less", value=hurt, unit="clusters", target=0.03 * SMALL_CASES)
+    yield Measurement(name=f"{words}, better for less", value=hurt, unit="clusters", target=0)
     yield Measurement(name=f"{words}, by more than stated", value=untrue, unit="clusters", target=0)
 
 

@@ -43,6 +43,9 @@ _NEARLY_BEST = 1.02
 """Layouts like one that is so close to the best are worth a look."""
 _STRAIGHTENED = 4
 """Shorter ways that are tried in the end."""
+_SETTLING = 8 * SPANS
+"""Spans that the best and its contenders may simulate in full, all together: as many as eight searches for a schedule.
+On 200 random clusters that is enough that no plan for less bandwidth is better (benchmarks/planner.py)."""
 _ESTIMATES = 3
 """Of the published algorithm for each number of stages, should the best not fit in memory."""
 
@@ -266,14 +269,14 @@ class _Search:
     def _settle(self, best: _Simulated, baseline: _Simulated | None) -> None:
         """Simulate the best and its contenders as `geotrain simulate` will, and keep the best of those.
 
-        A few rules rank layouts well, but not to the last percent: the second by them may be the first in full. All
-        together may simulate as many spans as one search for a schedule, or as the best alone takes.
+        A few rules rank layouts well, but not to the last percent: the second by them may be the first in full. The
+        gap gets smaller with every one.
         """
         straight = self._straightened(best)
         self.best = final = self._in_full(straight)
         if straight is not best and self._score(final) > self._score(best):
             self.best = final = min(final, self._in_full(best), key=self._key)
-        while self.spans < SPANS and not self._is_spent():
+        while self.spans < _SETTLING and not self._is_spent():
             contender = min(self._contenders(), key=self._key, default=None)
             if contender is None:
                 break

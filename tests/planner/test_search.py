@@ -201,14 +201,16 @@ def test_every_plan_leaves_the_room_that_was_asked_for() -> None:
             assert left >= plan.prefill_room_bytes * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("seed", [93, 101, 134])
+@pytest.mark.parametrize("seed", [49, 97, 193])
 def test_more_bandwidth_does_not_hurt(seed: int) -> None:
-    """Cells that only a slow WAN seemed to need, and layouts that only a few rules had played, were left aside."""
+    """Layouts that only a few rules had played were left aside: the plan for less was up to 1.9% better."""
     assert max(pair.better for pair in compared(*random_case(seed))) <= 1e-9
 
 
-def test_a_layout_that_only_a_few_rules_have_played_counts_in_the_gap() -> None:
-    """Seed 49: the plan for less bandwidth is 1.9% better, and the answer for more says that this can be."""
+def test_a_layout_that_only_a_few_rules_have_played_counts_in_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 49, with only the best played in full: the plan for less bandwidth is 1.9% better, and the answer for more
+    says that this can be."""
+    monkeypatch.setattr("geotrain.planner.search._SETTLING", 0)
     pairs = list(compared(*random_case(49)))
+    assert max(pair.better for pair in pairs) > 0.01
     assert all(pair.better <= pair.stated for pair in pairs)
-    assert max(pair.stated for pair in pairs) > 0.003
