@@ -77,14 +77,14 @@ def ten_datacenters() -> tuple[Cluster, Job]:
 def _speed() -> Iterator[Measurement]:
     find_plan(*five_zones(), Ask(evaluations=2))  # compiles
     quick = find_plan(*five_zones())
-    yield Measurement(name="640 GPUs in five zones, full search", value=quick.search_s, unit="s", target=5.0)
-    yield Measurement(name="640 GPUs in five zones, stated gap", value=quick.gap, unit="share", target=0.005)
+    yield Measurement(name="640 GPUs in five zones, full search", value=quick.search_s, unit="s", target=1.0)
     for name, question, limit in (
         ("5 x 600 GPUs", five_datacenters(), 10.0),
         ("10 x 10,000 GPUs", ten_datacenters(), 60.0),
     ):
         answer, within = _time_to_within(question, 0.01)
         yield Measurement(name=f"{name}, full search", value=answer.search_s, unit="s")
+        yield Measurement(name=f"{name}, stated gap", value=100 * answer.gap, unit="%")
         yield Measurement(name=f"{name}, until within 1% of the answer", value=within, unit="s", target=limit)
 
 

@@ -43,9 +43,9 @@ _NEARLY_BEST = 1.02
 """Layouts like one that is so close to the best are worth a look."""
 _STRAIGHTENED = 4
 """Shorter ways that are tried in the end."""
-_SETTLING = 8 * SPANS
-"""Spans that the best and its contenders may simulate in full, all together: as many as eight searches for a schedule.
-On 200 random clusters that is enough that no plan for less bandwidth is better (benchmarks/planner.py)."""
+_FEW_CONTENDERS = 5
+"""So many layouts that may be better than the best are all played in full. More would take long and the gap would stay:
+then as many as one search for a schedule takes."""
 _ESTIMATES = 3
 """Of the published algorithm for each number of stages, should the best not fit in memory."""
 
@@ -276,10 +276,10 @@ class _Search:
         self.best = final = self._in_full(straight)
         if straight is not best and self._score(final) > self._score(best):
             self.best = final = min(final, self._in_full(best), key=self._key)
-        while self.spans < _SETTLING and not self._is_spent():
-            contender = min(self._contenders(), key=self._key, default=None)
-            if contender is None:
+        while contenders := self._contenders():
+            if self._is_spent() or (len(contenders) > _FEW_CONTENDERS and self.spans >= SPANS):
                 break
+            contender = min(contenders, key=self._key)
             self.best = final = min(final, self._in_full(contender), key=self._key)
         if baseline is not None and self._may_be_best(baseline):
             self.best = min(final, baseline, key=self._key)
