@@ -118,7 +118,8 @@ def test_gradients_cross_until_they_take_longer_than_activations(times: float) -
 @pytest.mark.parametrize("others", [1, 5])
 def test_equal_data_centers_share_the_data_however_many_others_there_are(others: int) -> None:
     """Larger data centers with other GPUs, on which nothing fits, come before the second of the equal ones."""
-    dcs = [{"nodes": 4}, *([{"nodes": 3, "gpu": {"base": "a100-80gb", "memory": "0.2 GiB"}}] * others), {"nodes": 2}]
+    other = {"nodes": 3, "gpu": {"base": "a100-80gb", "memory": "0.2 GiB"}}
+    dcs: list[dict[str, Any]] = [{"nodes": 4}, *[other] * others, {"nodes": 2}]
     cluster = make_cluster(dcs, default={"rtt": 0.001, "pair_cap": "100 Gbit/s"})
     plan = find_plan(cluster, make_job(microbatches=32), Ask(across="data", stages=1, schedule="1f1b")).best.result.plan
     assert plan.num_gpus == 6
