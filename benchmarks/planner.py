@@ -84,6 +84,7 @@ def _speed() -> Iterator[Measurement]:
     ):
         answer, within = _time_to_within(question, 0.01)
         yield Measurement(name=f"{name}, full search", value=answer.search_s, unit="s")
+        yield Measurement(name=f"{name}, stated gap", value=100 * answer.gap, unit="%")
         yield Measurement(name=f"{name}, until within 1% of the answer", value=within, unit="s", target=limit)
 
 
@@ -184,7 +185,7 @@ def _more_bandwidth() -> Iterator[Measurement]:
     words = f"plans for three bandwidths, {len(cases)} clusters"
     hurt = sum(any(pair.better > 1e-6 for pair in pairs) for pairs in cases)
     untrue = sum(any(pair.better > pair.stated + 1e-6 for pair in pairs) for pairs in cases)
-    yield Measurement(name=f"{words}, better for less", value=hurt, unit="clusters", target=0.03 * SMALL_CASES)
+    yield Measurement(name=f"{words}, better for less", value=hurt, unit="clusters", target=0)
     yield Measurement(name=f"{words}, by more than stated", value=untrue, unit="clusters", target=0)
 
 

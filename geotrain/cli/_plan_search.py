@@ -90,22 +90,22 @@ class Found:
     fallbacks: list[Fallback] | None = None
     without: dict[str, Scored | None] = field(default_factory=dict)
     """The best plans without one data center, where that was looked for."""
-    growth: list[Change] = field(default_factory=list)
-    """What one more node in each data center would bring, likewise."""
+    changes: list[Change] = field(default_factory=list)
+    """What more of one thing would bring, likewise."""
+    why_not: str = "Ctrl-C ended the search"
+    """Why something was not looked for."""
 
     def worth(self) -> tuple[Worth, ...]:
         """What each data center brings."""
         from geotrain.planner.explain import worth
 
-        return worth(self.answer, self.without)
+        return worth(self.answer, self.without, why_not=self.why_not)
 
-    def explain(self) -> Explanation | None:
-        """Why this plan; None after Ctrl-C."""
+    def explain(self) -> Explanation:
+        """Why this plan."""
         from geotrain.planner.explain import explain
 
-        with going_on():
-            return explain(self.answer, self.without, self.growth)
-        return None
+        return explain(self.answer, self.without, self.changes, why_not=self.why_not)
 
 
 def search(
@@ -114,62 +114,69 @@ def search(
     """The best plan; the frontier, plans to fall back to, and what the next data center brings.
 
     What a data center brings is found by a search without it; where searches are long, only with `thorough` or
-    `survive`. With `thorough` others find what one more node would bring.
+    `survive`. With `thorough` others find what more of one thing would bring. What any of them finds may be the best
+    plan of all; then it is the answer, and the searches around it are made for it.
     """
     from geotrain.cluster import Cluster
     from geotrain.errors import InputError
-    from geotrain.planner import find_plan
-    from geotrain.planner.growth import one_more_node
     from geotrain.planner.pareto import with_frontier
-    from geotrain.planner.survive import fallbacks, with_each_alone, without_each
+    from geotrain.planner.searches import Searches, joined
+    from geotrain.planner.sensitivity import sensitivity
+    from geotrain.planner.survive import alone_in_each, fallbacks, without_each
     from geotrain.planner.trainable import best_runnable
     from geotrain.workload import Job
 
     cluster, job = Cluster.load(cluster_file), Job.load(job_file)
-
-    known: dict[tuple[str, Ask], Answer] = {}
+    searches = Searches(line.watch)
 
     def find(cluster: Cluster, job: Job, ask: Ask) -> Answer:
-        key = cluster.model_dump_json(), ask
-        if key not in known:
-            known[key] = find_plan(cluster, job, ask, watch=line.watch)
-        if known[key].ending == "interrupted":
+        answer = searches.find(cluster, job, ask)
+        if answer.ending == "interrupted":
             raise KeyboardInterrupt
-        return known[key]
+        return answer
 
     if ask.stages is not None and ask.stages > job.model.layers:
         raise InputError(f"--stages is {ask.stages} and must be at most {job.model.layers}, the layers of {job_file}")
     try:
-        found = Found(answer=find_plan(cluster, job, ask, watch=line.watch))
+        found = Found(answer=searches.find(cluster, job, ask))
     except InputError as error:
         raise type(error)(f"{job_file} on {cluster_file}: {error}") from error
     if found.answer.ending == "interrupted":
         interrupts.remember()
         return found
+    skipped = "" if survive or thorough else _why_not(found.answer)
     with going_on():
-        line.begin("planning what can be trained")
-        found = replace(found, runnable=best_runnable(cluster, job, found.answer, find))
-        if survive:
-            line.begin("planning for losses")
-            found = replace(found, fallbacks=fallbacks(cluster, job, found.answer, find))
-        if survive or thorough or _is_short(found.answer):
-            line.begin("planning without each data center")
-            found = replace(found, without=without_each(cluster, job, found.answer, find))
-            line.begin("planning for each data center alone")
-            found = replace(found, answer=with_each_alone(cluster, job, found.answer, find))
-        if thorough:
-            line.begin("planning with one more node")
-            found = replace(found, growth=one_more_node(cluster, job, found.answer, find))
         if pareto:
             line.begin("planning the frontier")
             found = replace(found, answer=with_frontier(cluster, job, found.answer, find))
+        planned = None
+        while found.answer.best is not planned:
+            planned = found.answer.best
+            line.begin("planning what can be trained")
+            found = replace(found, runnable=best_runnable(cluster, job, found.answer, find))
+            if survive:
+                line.begin("planning for losses")
+                found = replace(found, fallbacks=fallbacks(cluster, job, found.answer, find))
+            if not skipped:
+                line.begin("planning without each data center")
+                found = replace(found, without=without_each(cluster, job, found.answer, find))
+                line.begin("planning for each data center alone")
+                alone = alone_in_each(cluster, job, found.answer, find)
+                found = replace(found, answer=joined(found.answer, alone))
+            if thorough:
+                line.begin("planning with more")
+                found = replace(found, changes=sensitivity(cluster, job, found.answer, find))
+            found = replace(found, answer=joined(found.answer, searches.answers))
+        found = replace(found, why_not=skipped)
     line.begin("explaining")
     return found
 
 
-def _is_short(answer: Answer) -> bool:
-    """Whether the search may be repeated for every data center unasked."""
-    return answer.considered <= _MOST_LAYOUTS and answer.search_s <= answer.ask.seconds
+def _why_not(answer: Answer) -> str:
+    """Why the search is not repeated for every data center unasked; empty where it is."""
+    if answer.search_s > answer.ask.seconds:
+        return "--budget ended the search"
+    return "the search is long" if answer.considered > _MOST_LAYOUTS else ""
 
 
 @contextmanager

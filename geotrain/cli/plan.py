@@ -98,8 +98,9 @@ def command(
     files.check()
     ask = make_ask(goal, tokens, deadline, max_cost, across, stages, schedule, budget, evaluations, leave_room_for)
     with interrupts.remembered(), shown(wanted=not json) as line:
-        found = search(cluster, job, ask, line, survive=survive is not None, pareto=pareto, thorough=explain)
-        explanation = found.explain() if explain or report is not None else None
+        explained = explain or report is not None
+        found = search(cluster, job, ask, line, survive=survive is not None, pareto=pareto, thorough=explained)
+    explanation = found.explain() if explained else None
     origin = files.made_by()
     written = write_files(files, found, origin, explanation, pareto=pareto)
     if json:

@@ -296,7 +296,8 @@ def _times(site: Site, file: Path | None, *, emulated: bool, like: str) -> Mappi
     from geotrain.prefill.calibration import Calibrations, prefill_time
     from geotrain.workload.catalog import find_model
 
-    gpus = {dc.gpu.name: dc.gpu for dc in site.scene.plan.cluster.datacenters}
+    cluster = site.scene.plan.cluster
+    gpus = {cluster.gpu_kind(dc.name): dc.gpu for dc in cluster.datacenters}
     if emulated:
         try:
             emulates = find_model(like)
@@ -306,10 +307,10 @@ def _times(site: Site, file: Path | None, *, emulated: bool, like: str) -> Mappi
     if file is None:
         return None
     calibrations = Calibrations.load(file)
-    found = {name: calibrations.find((site.model.name.lower(), name.lower(), 1)) for name in site.gpus}
+    found = {name: calibrations.find((site.model.name.lower(), gpus[name].name.lower(), 1)) for name in site.gpus}
     for name, calibration in found.items():
         if calibration is None:
-            raise InputError(f"{file}: has no times of {site.model.name} on {name}")
+            raise InputError(f"{file}: has no times of {site.model.name} on {gpus[name].name}")
     return {name: calibration.time for name, calibration in found.items() if calibration is not None}
 
 

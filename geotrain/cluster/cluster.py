@@ -206,6 +206,13 @@ class Cluster(Document):
                 return dc
         raise InputError(unknown_datacenter(name, [dc.name for dc in self.datacenters]))
 
+    def gpu_kind(self, name: str) -> str:
+        """The name of the data center's GPUs; with the first that has them, where others have that name and differ."""
+        gpu = self.datacenter(name).gpu
+        named = [dc for dc in self.datacenters if dc.gpu.name == gpu.name]
+        first = next(dc.name for dc in named if dc.gpu == gpu)
+        return gpu.name if all(dc.gpu == gpu for dc in named) else f"{gpu.name} of {first}"
+
 
 def unknown_datacenter(name: str, known: list[str]) -> str:
     """The sentence part that names an unknown data center and the nearest known one."""

@@ -11,12 +11,13 @@ from geotrain.plan import Plan
 from geotrain.planner.answer import Answer, Scored
 from geotrain.planner.ask import Goal
 from geotrain.planner.rivals import Rival, more_cost, rivals
-from geotrain.planner.sensitivity import Change, sensitivity
+from geotrain.planner.sensitivity import Change
 from geotrain.planner.use import unused_datacenters, used_datacenters
 from geotrain.simulation import Result
 from geotrain.units import format_bytes, format_rate, format_seconds, plural
 
 NOT_LOOKED_FOR = "not looked for"
+LONG = "the search is long"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +54,21 @@ class Explanation:
 
 
 def explain(
-    answer: Answer, without: Mapping[str, Scored | None] | None = None, growth: Sequence[Change] = ()
+    answer: Answer,
+    without: Mapping[str, Scored | None] | None = None,
+    changes: Sequence[Change] = (),
+    *,
+    why_not: str = LONG,
 ) -> Explanation:
-    """Simulates the plan again for every change; the rest is read from the answer.
+    """Say why this plan, from searches that were made.
 
-    `without` are the best plans without one data center, `growth` what more of one would bring, where that was looked
-    for.
+    `without` are the best plans without one data center and `changes` what more of one thing would bring, where that
+    was looked for; `why_not` says why it was not.
     """
-    changes = [*sensitivity(answer.best.result), *growth]
     return Explanation(
         binds=tuple(binds(answer.best.result)),
-        worth=worth(answer, without),
-        changes=tuple(sorted(changes, key=lambda change: -change.gain)),
+        worth=worth(answer, without, why_not=why_not),
+        changes=tuple(changes),
         rivals=tuple(rivals(answer)),
     )
 
@@ -110,14 +114,17 @@ def _busiest(result: Result) -> str:
     )
 
 
-def worth(answer: Answer, without: Mapping[str, Scored | None] | None = None) -> tuple[Worth, ...]:
+def worth(
+    answer: Answer, without: Mapping[str, Scored | None] | None = None, *, why_not: str = LONG
+) -> tuple[Worth, ...]:
     """Each data center: the plan against the best without it.
 
     `without` are those plans by the data center that they do without, each from a search of its own, None where nothing
-    fits. Other plans that the search met say nothing about it: the best without a data center need not be among them.
+    fits; `why_not` says why one was not looked for. Other plans that the search met say nothing about it: the best
+    without a data center need not be among them.
     """
     plan = answer.best.result.plan
-    used = [_worth_of(name, answer, without or {}) for name in used_datacenters(plan)]
+    used = [_worth_of(name, answer, without or {}, why_not) for name in used_datacenters(plan)]
     left_out = [
         Worth(dc=name, used=False, change=None, reason=_unused_reason(plan, name)) for name in unused_datacenters(plan)
     ]
@@ -129,9 +136,9 @@ def worth(answer: Answer, without: Mapping[str, Scored | None] | None = None) ->
     return (*sorted(reversed(used), key=least_first), *left_out)
 
 
-def _worth_of(name: str, answer: Answer, without: Mapping[str, Scored | None]) -> Worth:
+def _worth_of(name: str, answer: Answer, without: Mapping[str, Scored | None], why_not: str) -> Worth:
     if name not in without:
-        return Worth(dc=name, used=True, change=None, reason=NOT_LOOKED_FOR)
+        return Worth(dc=name, used=True, change=None, reason=f"{NOT_LOOKED_FOR}, as {why_not}")
     rival = without[name]
     if rival is None:
         return Worth(dc=name, used=True, change=None, reason="nothing fits without it")
@@ -168,8 +175,8 @@ def next_datacenter(worths: tuple[Worth, ...]) -> str:
     """One sentence: the least of the used ones, and the ones left out."""
     used, left_out = [one for one in worths if one.used], [one for one in worths if not one.used]
     parts = []
-    if len(used) > 1 and used[0].reason == NOT_LOOKED_FOR:
-        parts.append("what each brings was not looked for, as the search is long; --survive dc does")
+    if len(used) > 1 and used[0].reason.startswith(NOT_LOOKED_FOR):
+        parts.append(f"what each brings was {used[0].reason}; --survive dc looks for it")
     elif len(used) > 1:
         parts.append(f"{used[0].dc} is {_verdict(used[0])} it: {used[0].reason}")
     parts += [f"{one.dc} is left out: {one.reason}" for one in left_out]

@@ -1,61 +1,100 @@
-"""A little more of each thing: the plan on a cluster, or with a job, that has it."""
+"""A little more of each thing: the cluster, and the job's measured times, with more of it."""
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from geotrain.cluster import Cluster, Datacenter, Link
+from geotrain.cluster import Cluster, Datacenter
 from geotrain.cluster.cluster import LinkOverride
-from geotrain.plan import Plan
-from geotrain.planner.use import listed, used_datacenters, uses
+from geotrain.planner.use import used_datacenters
 from geotrain.simulation import Result
-from geotrain.units import RATE, format_rate, format_seconds, parse
+from geotrain.units import RATE, format_rate, parse
 from geotrain.workload import Job
 from geotrain.workload.job import StageProfile
 
-Resource = Literal["compute", "memory", "bandwidth", "latency", "fabric", "batch", "GPUs"]
+Resource = Literal["compute", "memory", "bandwidth", "fabric", "GPUs"]
 
 _MORE = 1.1
 _GIGABIT = parse("1 Gbit/s", RATE)
-_SOONER_S = 0.01
-_MOST_LINKS = 6
+_MOST_LINKS = 3
 """Links that are looked at, busiest first."""
+_RATES = ("bf16", "fp16", "fp32", "memory_bandwidth", "nvlink")
+_TIMES = ("forward_s", "backward_s", "recompute_s", "weight_grad_s")
 
 
 @dataclass(frozen=True)
 class Nudge:
-    """One change, in words and as a plan; making the plan raises InputError where it does not go with the rest."""
+    """One change in words, and what there is with it."""
 
     resource: Resource
     what: str
-    plan: Callable[[], Plan]
+    cluster: Cluster
+    job: Job
 
 
-def nudges(result: Result) -> Iterator[Nudge]:
-    """What to try on the plan of that step."""
-    plan = result.plan
-    yield from _gpu_nudges(plan)
-    for source, target in _busiest_links(result):
-        yield from _link_nudges(plan, source, target)
-    if any(dc.fabric is not None for dc in _used(plan)):
-        yield Nudge("fabric", "fabric twice as fast", lambda: _with_datacenters(plan, _faster_fabric))
-    yield Nudge("batch", "one more microbatch per pipeline and step", lambda: _one_more_microbatch(plan))
-    if not plan.replicas:
-        yield Nudge("GPUs", f"one more cell with its own batch ({_cell_needs(plan)})", lambda: _one_more_cell(plan))
+def one_more_node(cluster: Cluster, job: Job) -> Iterator[Nudge]:
+    """Yield one more node in each data center."""
+    for name in (dc.name for dc in cluster.datacenters):
+        larger = partial(_with_one_more, name)
+        yield Nudge("GPUs", f"one more node in {name}", _with_datacenters(cluster, larger), job)
 
 
-def _used(plan: Plan) -> list[Datacenter]:
-    return [plan.cluster.datacenter(name) for name in used_datacenters(plan)]
+def _with_one_more(name: str, dc: Datacenter) -> Datacenter:
+    return dc.model_copy(update={"nodes": dc.nodes + 1}) if dc.name == name else dc
 
 
-def _gpu_nudges(plan: Plan) -> Iterator[Nudge]:
-    kinds = list(dict.fromkeys(dc.gpu.name for dc in _used(plan)))
+def better_parts(cluster: Cluster, job: Job, result: Result) -> Iterator[Nudge]:
+    """Yield better GPUs, links and fabrics, of those that the plan of that step uses."""
+    used = [cluster.datacenter(name) for name in used_datacenters(result.plan)]
+    kinds = list(dict.fromkeys(dc.gpu.name for dc in used))
     for kind in kinds:
-        name = "GPUs" if len(kinds) == 1 else kind
-        yield Nudge("compute", f"{name} 10% faster", partial(_faster_gpus, plan, kind))
-        yield Nudge("memory", f"{name} with 10% more memory", partial(_larger_gpus, plan, kind))
+        yield from _better_gpus(cluster, job, kind, "GPUs" if len(kinds) == 1 else kind)
+    for source, target in _busiest_links(result):
+        yield from _faster_link(cluster, job, source, target)
+    if any(dc.fabric is not None for dc in used):
+        yield Nudge("fabric", "fabric twice as fast", _with_datacenters(cluster, _faster_fabric), job)
+
+
+def _with_datacenters(cluster: Cluster, change: Callable[[Datacenter], Datacenter]) -> Cluster:
+    return cluster.model_copy(update={"datacenters": [change(dc) for dc in cluster.datacenters]})
+
+
+def _better_gpus(cluster: Cluster, job: Job, kind: str, name: str) -> Iterator[Nudge]:
+    faster = _with_datacenters(cluster, partial(_with_more, kind, _RATES))
+    if not _has_measured_times(job):
+        yield Nudge("compute", f"{name} 10% faster", faster, job)
+    elif name == "GPUs":  # of several kinds it is not known which was measured
+        yield Nudge("compute", f"{name} 10% faster", faster, _measured_on_faster(job))
+    larger = _with_datacenters(cluster, partial(_with_more, kind, ("memory_bytes",)))
+    yield Nudge("memory", f"{name} with 10% more memory", larger, job)
+
+
+def _has_measured_times(job: Job) -> bool:
+    stage = job.profile.stage
+    entries = stage if isinstance(stage, list) else [stage]
+    return any(getattr(entry, name) is not None for entry in entries for name in _TIMES)
+
+
+def _with_more(kind: str, names: tuple[str, ...], dc: Datacenter) -> Datacenter:
+    """With 10% more of those figures, if its GPUs are of that kind."""
+    if dc.gpu.name != kind:
+        return dc
+    figures = {name: getattr(dc.gpu, name) for name in names}
+    more = {name: figure * _MORE for name, figure in figures.items() if figure is not None}
+    return dc.model_copy(update={"gpu": dc.gpu.model_copy(update=more)})
+
+
+def _measured_on_faster(job: Job) -> Job:
+    """The job with measured times that are as much shorter."""
+    stage = job.profile.stage
+    entries = [_shortened(entry) for entry in stage] if isinstance(stage, list) else _shortened(stage)
+    return job.model_copy(update={"profile": job.profile.model_copy(update={"stage": entries})})
+
+
+def _shortened(measured: StageProfile) -> StageProfile:
+    times = {name: getattr(measured, name) for name in _TIMES}
+    return measured.model_copy(update={name: time / _MORE for name, time in times.items() if time is not None})
 
 
 def _busiest_links(result: Result) -> list[tuple[str, str]]:
@@ -67,123 +106,28 @@ def _busiest_links(result: Result) -> list[tuple[str, str]]:
     return sorted(busy, key=lambda ends: -busy[ends])[:_MOST_LINKS]
 
 
-def _link_nudges(plan: Plan, source: str, target: str) -> Iterator[Nudge]:
-    ways = {(a, b): plan.cluster.link(a, b) for a, b in ((source, target), (target, source))}
-    link, between = ways[source, target], f"between {source} and {target}"
+def _faster_link(cluster: Cluster, job: Job, source: str, target: str) -> Iterator[Nudge]:
+    link, between = cluster.link(source, target), f"between {source} and {target}"
     if link.pair_cap is not None:
         more = _GIGABIT if link.pair_cap >= _GIGABIT else link.pair_cap * (_MORE - 1)
-        yield Nudge(
-            "bandwidth",
-            f"{format_rate(more)} more per pair {between}",
-            lambda: _with_links(plan, ways, lambda way: {"pair_cap": (way.pair_cap or math.inf) + more}),
-        )
+        changed = _with_link(cluster, source, target, "pair_cap", lambda cap: cap + more)
+        yield Nudge("bandwidth", f"{format_rate(more)} more per pair {between}", changed, job)
     if link.capacity is not None:
-        yield Nudge(
-            "bandwidth",
-            f"10% more capacity {between}",
-            lambda: _with_links(plan, ways, lambda way: {"capacity": (way.capacity or math.inf) * _MORE}),
-        )
-    if link.rtt_s:
-        less = _SOONER_S if link.rtt_s >= 2 * _SOONER_S else link.rtt_s / 4
-        yield Nudge(
-            "latency",
-            f"{format_seconds(less)} less round trip {between}",
-            lambda: _with_links(plan, ways, lambda way: {"rtt_s": max(0.0, (way.rtt_s or 0.0) - less)}),
-        )
+        changed = _with_link(cluster, source, target, "capacity", lambda capacity: capacity * _MORE)
+        yield Nudge("bandwidth", f"10% more capacity {between}", changed, job)
 
 
-def _with_links(plan: Plan, ways: dict[tuple[str, str], Link], change: Callable[[Link], dict[str, float]]) -> Plan:
-    overrides = list(plan.cluster.wan.links)
-    for (source, target), link in ways.items():
-        changed = {name: value for name, value in change(link).items() if math.isfinite(value)}
-        overrides.append(LinkOverride.model_validate({"source": source, "target": target, **changed}))
-    wan = plan.cluster.wan.model_copy(update={"links": overrides})
-    return plan.change(cluster=plan.cluster.model_copy(update={"wan": wan}))
-
-
-def _with_datacenters(plan: Plan, change: Callable[[Datacenter], Datacenter], **choices: object) -> Plan:
-    cluster = plan.cluster
-    changed: Cluster = cluster.model_copy(update={"datacenters": [change(dc) for dc in cluster.datacenters]})
-    return plan.change(cluster=changed, **choices)
+def _with_link(cluster: Cluster, source: str, target: str, field: str, change: Callable[[float], float]) -> Cluster:
+    """The cluster with a limit changed in both directions, where there is one."""
+    links = list(cluster.wan.links)
+    for here, there in ((source, target), (target, source)):
+        limit = getattr(cluster.link(here, there), field)
+        if limit is not None:
+            links.append(LinkOverride.model_validate({"source": here, "target": there, field: change(limit)}))
+    return cluster.model_copy(update={"wan": cluster.wan.model_copy(update={"links": links})})
 
 
 def _faster_fabric(dc: Datacenter) -> Datacenter:
     if dc.fabric is None:
         return dc
     return dc.model_copy(update={"fabric": dc.fabric.model_copy(update={"rate": 2 * dc.fabric.rate})})
-
-
-def _larger_gpus(plan: Plan, kind: str) -> Plan:
-    def larger(dc: Datacenter) -> Datacenter:
-        if dc.gpu.name != kind:
-            return dc
-        return dc.model_copy(update={"gpu": dc.gpu.model_copy(update={"memory_bytes": dc.gpu.memory_bytes * _MORE})})
-
-    # The plan's cap was chosen for the memory there is.
-    return _with_datacenters(plan, larger, max_in_flight="auto")
-
-
-def _faster_gpus(plan: Plan, kind: str) -> Plan:
-    def faster(dc: Datacenter) -> Datacenter:
-        if dc.gpu.name != kind:
-            return dc
-        names = ("bf16", "fp16", "fp32", "memory_bandwidth", "nvlink")
-        rates = {name: getattr(dc.gpu, name) for name in names}
-        more = {name: rate * _MORE for name, rate in rates.items() if rate is not None}
-        return dc.model_copy(update={"gpu": dc.gpu.model_copy(update=more)})
-
-    stages = [stage for stage in range(len(plan.stages)) if plan.datacenter_of(stage).gpu.name == kind]
-    return _with_datacenters(plan, faster, job=_measured_on_faster(plan, set(stages)))
-
-
-def _measured_on_faster(plan: Plan, stages: set[int]) -> Job:
-    """The job with the measured times of those stages shortened, where it has any."""
-    job, profile = plan.job, plan.job.profile
-    entries = [_shortened(profile.of_stage(s)) if s in stages else profile.of_stage(s) for s in range(len(plan.stages))]
-    if entries == [profile.of_stage(s) for s in range(len(plan.stages))]:
-        return job
-    return job.model_copy(update={"profile": profile.model_copy(update={"stage": entries})})
-
-
-def _shortened(measured: StageProfile) -> StageProfile:
-    names = ("forward_s", "backward_s", "recompute_s", "weight_grad_s")
-    times = {name: getattr(measured, name) for name in names}
-    return measured.model_copy(update={name: time / _MORE for name, time in times.items() if time is not None})
-
-
-def _one_more_microbatch(plan: Plan) -> Plan:
-    job = plan.job
-    if job.microbatches is not None:
-        return plan.change(job=job.model_copy(update={"microbatches": job.microbatches + 1}))
-    assert job.global_batch is not None
-    more = job.global_batch + plan.num_pipelines * job.microbatch
-    return plan.change(job=job.model_copy(update={"global_batch": more}))
-
-
-def _missing_nodes(plan: Plan) -> dict[str, int]:
-    """Nodes that each data center would need on top for one more cell."""
-    missing = {}
-    for use in uses(plan):
-        dc = plan.cluster.datacenter(use.dc)
-        free = dc.num_slots(plan.tensor_parallel) - use.gpus // plan.tensor_parallel
-        slots = len(use.stages) * plan.pipelines_per_cell - free
-        missing[use.dc] = max(0, math.ceil(slots / (dc.gpus_per_node // plan.tensor_parallel)))
-    return missing
-
-
-def _cell_needs(plan: Plan) -> str:
-    wanted = [f"{nodes} more in {name}" for name, nodes in _missing_nodes(plan).items() if nodes]
-    return f"nodes: {listed(wanted)}" if wanted else "on GPUs that are there"
-
-
-def _one_more_cell(plan: Plan) -> Plan:
-    missing = _missing_nodes(plan)
-
-    def larger(dc: Datacenter) -> Datacenter:
-        return dc.model_copy(update={"nodes": dc.nodes + missing.get(dc.name, 0)})
-
-    job = plan.job
-    if job.global_batch is not None:  # as much work for every pipeline as before
-        more = plan.pipelines_per_cell * plan.num_microbatches * job.microbatch
-        job = job.model_copy(update={"global_batch": job.global_batch + more})
-    return _with_datacenters(plan, larger, cells=plan.cells + 1, job=job)

@@ -12,20 +12,20 @@ _SHORTEST = 6
 _FEW_SPLITS = 6
 """Up to here every split of stages over the data centers is tried."""
 
-HopCost = Callable[[int, int], float]
-"""Seconds that a hop between two data centers adds, there and back."""
+Measure = Callable[[int, int], float]
+"""How far apart two data centers are, there and back: in latency, in time on the wire, or in both."""
 
 
 def placements(
-    num_stages: int, room: Sequence[int], hop_cost: HopCost, twins: Sequence[Sequence[int]]
+    num_stages: int, room: Sequence[int], measures: Sequence[Measure], twins: Sequence[Sequence[int]]
 ) -> Iterator[Placement]:
-    """Ways to place the stages where data center n has room for room[n] of them.
+    """Ways to place the stages where data center n has room for room[n] of them; the shortest by each measure.
 
     Of data centers that nobody can tell apart (`twins[n]` are those before n), the first ones are used, in order.
     """
     usable = [dc for dc, stages in enumerate(room) if stages > 0]
     seen: set[Placement] = set()
-    for order in _orders(num_stages, usable, room, hop_cost):
+    for order in _orders(num_stages, usable, room, measures):
         if any(twin not in order[:place] for place, dc in enumerate(order) for twin in twins[dc]):
             continue
         for split in _splits(num_stages, [room[dc] for dc in order]):
@@ -35,20 +35,32 @@ def placements(
                 yield placement
 
 
-def _orders(num_stages: int, usable: Sequence[int], room: Sequence[int], hop_cost: HopCost) -> Iterable[Sequence[int]]:
+def _orders(
+    num_stages: int, usable: Sequence[int], room: Sequence[int], measures: Sequence[Measure]
+) -> Iterable[Sequence[int]]:
     if len(usable) <= _FEW_DATACENTERS:
         for count in range(1, min(len(usable), num_stages) + 1):
             for chosen in combinations(usable, count):
                 if sum(room[dc] for dc in chosen) >= num_stages:
-                    yield from sorted(permutations(chosen), key=lambda way: _length(way, hop_cost))[:_SHORTEST]
+                    yield from _shortest(list(permutations(chosen)), measures)
         return
-    ways = []
-    for start in usable:
-        near = sorted((dc for dc in usable if dc != start), key=lambda dc: (hop_cost(start, dc), dc))
-        for order in ([start, *near], _nearest_next(start, usable, hop_cost)):
-            ways.append(_untangled(_until_enough(num_stages, order, room), hop_cost))
     yield _until_enough(num_stages, sorted(usable, key=lambda dc: -room[dc]), room)
-    yield from sorted(ways, key=lambda way: _length(way, hop_cost))[:_SHORTEST]
+    for measure in measures:
+        ways = []
+        for start in usable:
+            near = sorted((dc for dc in usable if dc != start), key=lambda dc: (measure(start, dc), dc))
+            for order in ([start, *near], _nearest_next(start, usable, measure)):
+                ways.append(_untangled(_until_enough(num_stages, order, room), measure))
+        yield from _shortest(ways, [measure])
+
+
+def _shortest(ways: Sequence[Sequence[int]], measures: Sequence[Measure]) -> Iterator[Sequence[int]]:
+    """All of a few, otherwise the shortest few by each measure."""
+    if len(ways) <= _SHORTEST:
+        yield from ways
+        return
+    for measure in measures:
+        yield from sorted(ways, key=lambda way: _length(way, measure))[:_SHORTEST]
 
 
 def _until_enough(num_stages: int, order: Iterable[int], room: Sequence[int]) -> list[int]:
@@ -60,15 +72,15 @@ def _until_enough(num_stages: int, order: Iterable[int], room: Sequence[int]) ->
     return chosen
 
 
-def _nearest_next(start: int, usable: Iterable[int], hop_cost: HopCost) -> list[int]:
+def _nearest_next(start: int, usable: Iterable[int], measure: Measure) -> list[int]:
     order, left = [start], set(usable) - {start}
     while left:
-        order.append(min(left, key=lambda dc: (hop_cost(order[-1], dc), dc)))
+        order.append(min(left, key=lambda dc: (measure(order[-1], dc), dc)))
         left.remove(order[-1])
     return order
 
 
-def _untangled(order: list[int], hop_cost: HopCost) -> list[int]:
+def _untangled(order: list[int], measure: Measure) -> list[int]:
     """Turn parts of the way around while that makes it shorter."""
 
     improved = True
@@ -76,13 +88,13 @@ def _untangled(order: list[int], hop_cost: HopCost) -> list[int]:
         improved = False
         for first, last in combinations(range(len(order) + 1), 2):
             turned = [*order[:first], *reversed(order[first:last]), *order[last:]]
-            if _length(turned, hop_cost) < _length(order, hop_cost) * (1 - 1e-12):
+            if _length(turned, measure) < _length(order, measure) * (1 - 1e-12):
                 order, improved = turned, True
     return order
 
 
-def _length(way: Sequence[int], hop_cost: HopCost) -> float:
-    return sum(hop_cost(here, there) for here, there in pairwise(way))
+def _length(way: Sequence[int], measure: Measure) -> float:
+    return sum(measure(here, there) for here, there in pairwise(way))
 
 
 def _splits(num_stages: int, room: Sequence[int]) -> Iterator[tuple[int, ...]]:

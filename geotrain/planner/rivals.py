@@ -139,7 +139,7 @@ def _recomputed(result: Result) -> float:
 
 
 def _gpus(plan: Plan) -> list[str]:
-    return list(dict.fromkeys(plan.cluster.datacenter(use.dc).gpu.name for use in uses(plan)))
+    return sorted({plan.cluster.datacenter(use.dc).gpu.name for use in uses(plan)})
 
 
 def _cost_causes(best: Result, other: Result) -> list[str]:

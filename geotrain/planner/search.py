@@ -11,7 +11,7 @@ not counts in the gap with the bound that no schedule of it beats, so the stated
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -24,6 +24,7 @@ from geotrain.errors import DoesNotFitError, InputError
 from geotrain.planner.answer import Answer, Ending, Progress, Scored
 from geotrain.planner.ask import GOALS, Ask
 from geotrain.planner.layout import Layout
+from geotrain.planner.likeness import plan_likeness
 from geotrain.planner.misfit import closest, no_room
 from geotrain.planner.published import Estimate, published
 from geotrain.planner.slots import Slots
@@ -31,6 +32,7 @@ from geotrain.planner.space import Group, Space, group_of
 from geotrain.simulation.auto import SPANS, Found, quick
 from geotrain.simulation.bound import lower_bound
 from geotrain.simulation.metrics import hourly_price, measure
+from geotrain.simulation.play import play
 from geotrain.simulation.problem import Problem
 from geotrain.simulation.result import Bound
 from geotrain.simulation.simulate import fastest, poolings
@@ -41,19 +43,27 @@ _NEARLY_BEST = 1.02
 """Layouts like one that is so close to the best are worth a look."""
 _STRAIGHTENED = 4
 """Shorter ways that are tried in the end."""
+_FEW_CONTENDERS = 5
+"""So many layouts that may be better than the best are all played in full. More would take long and the gap would stay:
+then as many as one search for a schedule takes."""
 _ESTIMATES = 3
 """Of the published algorithm for each number of stages, should the best not fit in memory."""
 
 Score = tuple[float, float]
 Watch = Callable[[Progress], None]
+Plays = dict[Hashable, Found]
+"""Layouts that were simulated in full, by the likeness of their plans."""
 
 
-def find_plan(cluster: Cluster, job: Job, ask: Ask | None = None, *, watch: Watch | None = None) -> Answer:
+def find_plan(
+    cluster: Cluster, job: Job, ask: Ask | None = None, *, watch: Watch | None = None, plays: Plays | None = None
+) -> Answer:
     """The best plan for the question; DoesNotFitError if there is none.
 
-    The same question gets the same answer, unless the wall clock or Ctrl-C ends the search.
+    The same question gets the same answer, unless the wall clock or Ctrl-C ends the search. `plays` of other searches
+    save time and change nothing else.
     """
-    return _Search(Space(cluster, job, ask or Ask()), watch).run()
+    return _Search(Space(cluster, job, ask or Ask()), watch, {} if plays is None else plays).run()
 
 
 @dataclass(frozen=True)
@@ -95,8 +105,8 @@ class _Simulated:
 
 
 class _Search:
-    def __init__(self, space: Space, watch: Watch | None) -> None:
-        self.space, self.ask, self.watch = space, space.ask, watch
+    def __init__(self, space: Space, watch: Watch | None, plays: Plays) -> None:
+        self.space, self.ask, self.watch, self.plays = space, space.ask, watch, plays
         self.started = time.monotonic()
         self.queue: list[tuple[float, int, Group | Layout | _Candidate]] = []
         self.simulated: dict[Layout, _Simulated] = {}
@@ -210,7 +220,11 @@ class _Search:
         problem = candidate.problem
         roughly = problem.plan.schedule == "auto" and not thoroughly
         try:
-            found = quick(problem, poolings(problem)) if roughly else fastest(problem)
+            found: Found | None
+            if roughly:
+                found = quick(problem, poolings(problem))
+            else:
+                found = self._play_in_full(problem) if thoroughly else fastest(problem)
         except InputError:
             return None
         if found is None:
@@ -220,6 +234,18 @@ class _Search:
         self.spans += found.spans if thoroughly else 0
         step_s = float(problem.seconds(np.array(found.played.step_ticks)))
         return _Simulated(candidate=candidate, found=found, rates=candidate.rates(step_s), is_final=not roughly)
+
+    def _play_in_full(self, problem: Problem) -> Found | None:
+        """The fastest schedule, which another search may know; it counts as many spans either way."""
+        likeness = plan_likeness(problem.plan)
+        known = self.plays.get(likeness)
+        if known is not None:
+            played = known.played
+            return replace(known, played=play(problem, played.orders(), played.wiring.pooled))
+        found = fastest(problem)
+        if found is not None and not found.interrupted:
+            self.plays[likeness] = found
+        return found
 
     def _keep(self, found: _Simulated | None) -> bool:
         """Whether it is the best so far, or nearly: then layouts like it are worth a look."""
@@ -243,17 +269,17 @@ class _Search:
     def _settle(self, best: _Simulated, baseline: _Simulated | None) -> None:
         """Simulate the best and its contenders as `geotrain simulate` will, and keep the best of those.
 
-        A few rules rank layouts well, but not to the last percent: the second by them may be the first in full. All
-        together may simulate as many spans as one search for a schedule, or as the best alone takes.
+        A few rules rank layouts well, but not to the last percent: the second by them may be the first in full. The
+        gap gets smaller with every one.
         """
         straight = self._straightened(best)
         self.best = final = self._in_full(straight)
         if straight is not best and self._score(final) > self._score(best):
             self.best = final = min(final, self._in_full(best), key=self._key)
-        while self.spans < SPANS and not self._is_spent():
-            contender = min(self._contenders(), key=self._key, default=None)
-            if contender is None:
+        while contenders := self._contenders():
+            if self._is_spent() or (len(contenders) > _FEW_CONTENDERS and self.spans >= SPANS):
                 break
+            contender = min(contenders, key=self._key)
             self.best = final = min(final, self._in_full(contender), key=self._key)
         if baseline is not None and self._may_be_best(baseline):
             self.best = min(final, baseline, key=self._key)

@@ -9,6 +9,7 @@ from geotrain.cost import Share, StageCost, stage_cost, transfer_bytes
 from geotrain.network import connections_for, pair_rate, ring_all_reduce_s
 from geotrain.planner.layout import Layout, Placement
 from geotrain.planner.partition import Load, every_partition, partition
+from geotrain.planner.placement import Measure
 from geotrain.workload import Job, StageProfile
 
 _FEW_PARTITIONS = 64
@@ -144,13 +145,32 @@ class Slots:
 
     def hop_cost(self, here: int, there: int) -> float:
         """Seconds that a hop adds, there and back."""
-        return self._hop_costs[here][there]
+        return self._round_trips[here][there] + self._on_wire[here][there]
 
     @cached_property
-    def _hop_costs(self) -> list[list[float]]:
+    def measures(self) -> list[Measure]:
+        """How far apart data centers are: by latency, by time on the wire, and by both in equal parts.
+
+        Twice the bandwidth everywhere changes none of them in what is nearer, so that the same ways are tried: more
+        bandwidth does not lead to a worse plan.
+        """
+        telling = [table for table in (self._round_trips, self._on_wire) if len(_hops(table)) > 1]
+        measures = [_measure(table) for table in telling or [self._round_trips]]
+        if len(telling) == 2:
+            scales = [1 / max(_hops(table)) for table in telling]
+            pairs = [zip(*rows, strict=True) for rows in zip(*telling, strict=True)]
+            measures.append(_measure([[a * scales[0] + b * scales[1] for a, b in row] for row in pairs]))
+        return measures
+
+    @cached_property
+    def _round_trips(self) -> list[list[float]]:
         every = range(len(self.numbers))
-        one_way = [[(self.link(a, b).rtt_s or 0.0) / 2 + self.transfer_s(a, b) for b in every] for a in every]
-        return [[one_way[a][b] + one_way[b][a] for b in every] for a in every]
+        return [[((self.link(a, b).rtt_s or 0.0) + (self.link(b, a).rtt_s or 0.0)) / 2 for b in every] for a in every]
+
+    @cached_property
+    def _on_wire(self) -> list[list[float]]:
+        every = range(len(self.numbers))
+        return [[self.transfer_s(a, b) + self.transfer_s(b, a) for b in every] for a in every]
 
     # Floors.
 
@@ -228,6 +248,15 @@ class Slots:
         """One way: seconds on the channel of a pair, and the least until a transfer has arrived."""
         alone = self.transfer_s(source, target)
         return alone, alone / pooled + (self.link(source, target).rtt_s or 0.0) / 2
+
+
+def _hops(table: list[list[float]]) -> set[float]:
+    """What is in the table, without the way from a data center to itself; rounded, so that equals are equal."""
+    return {float(f"{value:.9g}") for a, row in enumerate(table) for b, value in enumerate(row) if a != b}
+
+
+def _measure(table: list[list[float]]) -> Measure:
+    return lambda here, there: table[here][there]
 
 
 class _Way:

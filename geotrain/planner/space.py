@@ -52,7 +52,7 @@ class Space:
                 slots = self.slots(tensor_parallel, microbatch)
                 for num_stages in self.stage_counts(slots):
                     for across in self._ways:
-                        counts = _replica_counts if across else _pipeline_counts
+                        counts = self._replica_counts if across else _pipeline_counts
                         for num_pipelines in counts(slots, num_stages):
                             yield Group(
                                 tensor_parallel=tensor_parallel,
@@ -69,7 +69,7 @@ class Space:
             yield from self._replicated(slots, group)
             return
         room = [have // group.num_pipelines for have in slots.numbers]
-        for placement in placements(group.num_stages, room, slots.hop_cost, self._twins):
+        for placement in placements(group.num_stages, room, slots.measures, self._twins):
             for layers in slots.partitions(placement, group.num_pipelines):
                 for pooled in _cell_sizes(placement, group.num_pipelines):
                     layout = Layout(
@@ -180,15 +180,31 @@ class Space:
                 )
 
     def _with_equal_gpus(self, whole: list[int]) -> Iterator[tuple[int, ...]]:
-        """Sets of two or more data centers with room for a pipeline, largest first."""
+        """Sets of two or more data centers with the same GPUs and room for a pipeline, largest first."""
+        dcs = self.cluster.datacenters
         usable = sorted((dc for dc, pipelines in enumerate(whole) if pipelines), key=lambda dc: (-whole[dc], dc))
-        gpus = [dc.gpu for dc in self.cluster.datacenters]
-        for size in range(2, len(usable) + 1):
-            few = len(usable) <= _FEW_DATACENTERS
-            for chosen in combinations(usable, size) if few else [tuple(usable[:size])]:
-                twins = all(set(self._twins[dc]) & set(usable) <= set(chosen) for dc in chosen)
-                if twins and all(gpus[dc] == gpus[chosen[0]] for dc in chosen):
-                    yield chosen
+        kinds: list[list[int]] = []
+        for dc in usable:
+            alike = next((kind for kind in kinds if dcs[kind[0]].gpu == dcs[dc].gpu), None)
+            if alike is None:
+                kinds.append([dc])
+            else:
+                alike.append(dc)
+        for kind in kinds:
+            for size in range(2, len(kind) + 1):
+                few = len(kind) <= _FEW_DATACENTERS
+                for chosen in combinations(kind, size) if few else [tuple(kind[:size])]:
+                    if all(set(self._twins[dc]) & set(kind) <= set(chosen) for dc in chosen):
+                        yield chosen
+
+    def _replica_counts(self, slots: Slots, num_stages: int) -> list[int]:
+        """Numbers of pipelines that have room as whole ones in two or more data centers."""
+        whole = [have // num_stages for have in slots.numbers]
+        most = {sum(whole[dc] for dc in chosen) for chosen in self._with_equal_gpus(whole)}
+        if slots.job.global_batch is not None:
+            batch = slots.job.global_batch // slots.job.microbatch
+            return [n for n in _dividing(batch, max(most, default=0)) if n > 1]
+        return sorted(most)
 
 
 def group_of(layout: Layout) -> Group:
@@ -213,16 +229,6 @@ def _pipeline_counts(slots: Slots, num_stages: int) -> list[int]:
         return [n for n in _dividing(slots.job.global_batch // slots.job.microbatch, most) if has_room(n)]
     steps = {have // stages for have in slots.numbers for stages in range(1, num_stages + 1)}
     return _rounded(filter(has_room, steps))
-
-
-def _replica_counts(slots: Slots, num_stages: int) -> list[int]:
-    """The same for whole pipelines in two or more data centers."""
-    whole = sorted((have // num_stages for have in slots.numbers if have >= num_stages), reverse=True)
-    if len(whole) < 2:
-        return []
-    if slots.job.global_batch is not None:
-        return [n for n in _dividing(slots.job.global_batch // slots.job.microbatch, sum(whole)) if n > 1]
-    return sorted({sum(whole[:size]) for size in range(2, len(whole) + 1)})
 
 
 def _dividing(batch: int, most: int) -> Iterator[int]:

@@ -8,7 +8,7 @@ from geotrain.cluster import Cluster
 from geotrain.errors import DoesNotFitError
 from geotrain.planner.answer import Answer, Find, Scored
 from geotrain.planner.ask import Ask
-from geotrain.planner.use import kind_of, used_datacenters
+from geotrain.planner.use import used_datacenters
 from geotrain.workload import Job
 
 
@@ -61,30 +61,26 @@ def without_each(cluster: Cluster, job: Job, answer: Answer, find: Find) -> dict
     for name in used_datacenters(answer.best.result.plan):
         left = cluster_without(cluster, name)
         if any(dc.num_gpus for dc in left.datacenters):
-            found[name] = _best(left, job, answer.ask, find)
+            without = _found(left, job, answer.ask, find)
+            found[name] = None if without is None else without.best
     return found
 
 
-def with_each_alone(cluster: Cluster, job: Job, answer: Answer, find: Find) -> Answer:
-    """The same answer with the best plan in each single data center among the others, by a search of its own."""
-    used = used_datacenters(answer.best.result.plan)
-    if len(used) == 1:
-        return answer
+def alone_in_each(cluster: Cluster, job: Job, answer: Answer, find: Find) -> list[Answer]:
+    """The best plan in each single data center where one fits, by a search of its own.
+
+    Deadline and budget do not count. None where the answer is such a plan.
+    """
+    if len(used_datacenters(answer.best.result.plan)) == 1:
+        return []
     ask = replace(answer.ask, deadline_s=inf, max_cost=inf)
-    others = {kind_of(scored.result.plan): scored for scored in answer.others}
-    for dc in cluster.datacenters:
-        scored = _best(cluster_of(cluster, {dc.name}), job, ask, find) if dc.num_gpus else None
-        if scored is not None:
-            result = scored.result
-            scored = Scored(result=replace(result, plan=result.plan.change(cluster=cluster)))
-            kind = kind_of(result.plan)
-            others[kind] = min(scored, others.get(kind, scored), key=lambda one: one.score(ask.goal))
-    return replace(answer, others=tuple(sorted(others.values(), key=lambda one: one.score(ask.goal))))
+    alone = [_found(cluster_of(cluster, {dc.name}), job, ask, find) for dc in cluster.datacenters if dc.num_gpus]
+    return [one for one in alone if one is not None]
 
 
-def _best(cluster: Cluster, job: Job, ask: Ask, find: Find) -> Scored | None:
+def _found(cluster: Cluster, job: Job, ask: Ask, find: Find) -> Answer | None:
     try:
-        return find(cluster, job, ask).best
+        return find(cluster, job, ask)
     except DoesNotFitError:
         return None
 

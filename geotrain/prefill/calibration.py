@@ -10,7 +10,7 @@ from typing import Annotated, Self
 import yaml
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from geotrain.cluster import Gpu
+from geotrain.cluster import GPUS, Gpu
 from geotrain.files import Document, Number, Whole, write_text
 from geotrain.prefill.fitting import Fit, fit
 from geotrain.prefill.formula import formula_time
@@ -126,12 +126,17 @@ def calibrate(rows: Iterable[Measurement]) -> list[Calibrated]:
 def prefill_time(
     model: Model, gpu: Gpu, tensor_parallel: int, calibrations: Calibrations | None = None
 ) -> tuple[PrefillTime, str]:
-    """The best that is known of it and where that comes from: the calibration given, published times, formulas."""
+    """The best that is known of it and where that comes from: the calibration given, published times, formulas.
+
+    Published times hold for the GPU of the catalog, with whatever memory.
+    """
     setting = model.name.lower(), gpu.name.lower(), tensor_parallel
     given = calibrations and calibrations.find(setting)
     if given:
         return given.time, f"calibration: {given.source or 'no source given'}"
-    known = _published()
+    in_catalog = GPUS.get(gpu.name)
+    same = in_catalog is not None and in_catalog.model_copy(update={"memory_bytes": gpu.memory_bytes}) == gpu
+    known = _published() if same else {}
     for name, other in MODELS.items():
         if (name, *setting[1:]) in known and _shape(other) == _shape(model):
             found = known[name, *setting[1:]]

@@ -41,6 +41,7 @@ class Slot:
 
     dc: str
     gpu: str
+    """Its kind: slots with the same compute equally fast."""
     gpus: int
     """That share the slot's work and memory evenly."""
     free_bytes: float

@@ -1,11 +1,17 @@
+import dataclasses
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import yaml
 
 from geotrain.cli._progress import Line
-from geotrain.planner import Progress
+from geotrain.cluster import Cluster
+from geotrain.planner import Answer, Ask, Progress, find_plan
+from geotrain.planner.likeness import on_cluster
+from geotrain.planner.survive import cluster_of
+from geotrain.workload import Job
 from tests.editing import replace
 from tests.planner.answers import three_datacenters
 
@@ -117,17 +123,55 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(geotrain, monkeypatch: pyte
     assert "interrupted: this is the best so far" in " ".join(answer.out.split())
 
 
-def test_ctrl_c_while_explaining_keeps_the_plan(geotrain, example: Path, monkeypatch: pytest.MonkeyPatch):
-    def interrupt(_result: object) -> None:
+def test_ctrl_c_after_the_search_keeps_the_plan(geotrain, example: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("geotrain.planner.explain.sensitivity", interrupt)
+    monkeypatch.setattr("geotrain.planner.sensitivity.sensitivity", interrupt)
     answer = geotrain("plan", "cluster.yaml", "job.yaml", "--explain", "-o", "found.yaml", "--report", "plan.html")
 
     assert answer.exit_code == 130
     assert answer.err == "interrupted: the plan stands; what was still being looked for is left out\n"
-    assert "What binds" not in answer.out
+    assert "What binds" in answer.out and "What one more would bring was not looked for." in answer.out
     assert (example / "found.yaml").exists() and (example / "plan.html").exists()
+
+
+@pytest.mark.usefixtures("two_used")
+def test_a_search_that_is_not_made_says_why(geotrain, monkeypatch: pytest.MonkeyPatch):
+    command = ("plan", "cluster.yaml", "job.yaml", "--schedule", "1f1b")
+    budget = " ".join(geotrain(*command, "--budget", "0.001 ms").out.split())
+    assert "what each brings was not looked for, as --budget ended the search; --survive dc looks for it" in budget
+
+    monkeypatch.setattr("geotrain.cli._plan_search._MOST_LAYOUTS", 1)
+    long = " ".join(geotrain(*command).out.split())
+    assert "what each brings was not looked for, as the search is long; --survive dc looks for it" in long
+
+
+@pytest.mark.usefixtures("two_used")
+def test_a_better_plan_that_a_search_without_a_data_center_finds_is_the_answer(
+    geotrain, monkeypatch: pytest.MonkeyPatch
+):
+    """The first search is cut short; what the later ones find on fewer data centers is much better."""
+    command = ("plan", "cluster.yaml", "job.yaml", "--schedule", "1f1b", "--explain", "--json")
+    whole = geotrain(*command).json
+
+    def cut_short(cluster: Cluster, job: Job, ask: Ask, **options: Any) -> Answer:
+        first = len(cluster.datacenters) == 3 and sum(dc.nodes for dc in cluster.datacenters) == 9
+        if not first:
+            return find_plan(cluster, job, ask, **options)
+        alone = find_plan(cluster_of(cluster, {"west"}), job, ask)
+        slow = on_cluster(alone.best, cluster)
+        assert slow is not None
+        return dataclasses.replace(alone, best=slow, published=None, others=(), frontier=(slow,))
+
+    monkeypatch.setattr("geotrain.planner.searches.find_plan", cut_short)
+    found = geotrain(*command).json
+    assert len(whole["datacenters"]) == 3
+    assert len(found["datacenters"]) == 2
+    assert found["tokens_per_s"] < whole["tokens_per_s"]
+    assert all(one["change"] is None or one["change"] >= 0 for one in found["worth"])
+    assert all(other["tokens_per_s"] <= found["tokens_per_s"] for other in found["others"])
+    assert {one["kind"] for one in found["others"]} >= {"all in west"}
 
 
 def test_the_line_on_a_terminal_says_how_far_the_search_has_come():

@@ -205,3 +205,12 @@ def test_a_part_of_every_gpu_is_kept_free(gpu: object, given: dict[str, object],
 def test_a_reserve_that_leaves_nothing_or_means_nothing_is_refused(reserve: str, sentence: str):
     with pytest.raises(InputError, match=re.escape(sentence)):
         _lab(gpu="h100", memory_reserve=reserve)
+
+
+def test_gpus_of_one_name_that_differ_are_different_kinds(tmp_path: Path):
+    path = tmp_path / "cluster.yaml"
+    path.write_text(HEAD + "  - {name: north, nodes: 1, gpu: {base: h100, bf16: 100 TFLOP/s}}\n")
+    cluster = Cluster.load(path)
+    assert [cluster.gpu_kind(dc.name) for dc in cluster.datacenters] == [
+        "a100-80gb", "h100 of south", "h100 of south", "h100 of north",
+    ]  # fmt: skip

@@ -1,9 +1,11 @@
+from itertools import permutations
+
 import pytest
 
 from geotrain.planner.ask import Ask
 from geotrain.planner.explain import binds, explain, next_datacenter, worth
 from geotrain.planner.rivals import why_it_lost
-from tests.planner.answers import answer, make_plan, three_datacenters
+from tests.planner.answers import answer, datacenter, make_plan, three_datacenters
 
 NAMES = ["east", "south", "west"]
 
@@ -58,7 +60,9 @@ def test_plans_that_the_search_met_say_nothing_about_a_data_center():
     worths = worth(three_datacenters())
 
     assert all(one.change is None for one in worths)
-    assert "what each brings was not looked for" in next_datacenter(worths)
+    assert next_datacenter(worths).startswith(
+        "what each brings was not looked for, as the search is long; --survive dc looks for it"
+    )
 
 
 def test_why_the_others_lost_says_gpus_waits_and_money():
@@ -81,6 +85,19 @@ def test_for_the_least_cost_the_reason_is_money():
     found = answer(cheap, dear, ask=Ask(goal="cost"))
 
     assert "its egress adds" in why_it_lost(found.best, found.others[0], found.ask)
+
+
+def test_the_same_gpus_in_another_order_are_no_reason():
+    plan = make_plan(["east", "south"], used=["east", "east"])
+    kinds = [datacenter("east"), datacenter("south", gpu="a100-80gb")]
+    cluster = {"datacenters": kinds, "wan": plan.cluster.wan}
+    ways = [["east", "south"], ["south", "east"], ["south", "south"]]
+    first, turned, slower = (make_plan(["east", "south"], used=used, cluster=cluster) for used in ways)
+    found = answer(first, turned, slower)
+
+    for one, other in permutations((found.best, found.others[0])):
+        assert "GPUs of" not in why_it_lost(one, other, found.ask)
+    assert "(GPUs of a100-80gb instead of a100-80gb/h100)" in why_it_lost(found.best, found.others[1], found.ask)
 
 
 def test_a_plan_that_misses_the_deadline_says_so():

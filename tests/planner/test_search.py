@@ -115,6 +115,17 @@ def test_gradients_cross_until_they_take_longer_than_activations(times: float) -
     assert bool(chosen.replicas) == (times < 1)
 
 
+@pytest.mark.parametrize("others", [1, 5])
+def test_equal_data_centers_share_the_data_however_many_others_there_are(others: int) -> None:
+    """Larger data centers with other GPUs, on which nothing fits, come before the second of the equal ones."""
+    other = {"nodes": 3, "gpu": {"base": "a100-80gb", "memory": "0.2 GiB"}}
+    dcs: list[dict[str, Any]] = [{"nodes": 4}, *[other] * others, {"nodes": 2}]
+    cluster = make_cluster(dcs, default={"rtt": 0.001, "pair_cap": "100 Gbit/s"})
+    plan = find_plan(cluster, make_job(microbatches=32), Ask(across="data", stages=1, schedule="1f1b")).best.result.plan
+    assert plan.num_gpus == 6
+    assert len(plan.replicas) == 1
+
+
 def test_a_deadline_and_a_budget_change_the_answer() -> None:
     cluster = make_cluster(
         [{"nodes": 4, "gpu": "h100", "price_per_gpu_hour": 4.0}, {"nodes": 4, "price_per_gpu_hour": 1.0}],
@@ -201,14 +212,16 @@ def test_every_plan_leaves_the_room_that_was_asked_for() -> None:
             assert left >= plan.prefill_room_bytes * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("seed", [93, 101, 134])
+@pytest.mark.parametrize("seed", [49, 97, 193])
 def test_more_bandwidth_does_not_hurt(seed: int) -> None:
-    """Cells that only a slow WAN seemed to need, and layouts that only a few rules had played, were left aside."""
+    """Layouts that only a few rules had played were left aside: the plan for less was up to 1.9% better."""
     assert max(pair.better for pair in compared(*random_case(seed))) <= 1e-9
 
 
-def test_a_layout_that_only_a_few_rules_have_played_counts_in_the_gap() -> None:
-    """Seed 49: the plan for less bandwidth is 1.9% better, and the answer for more says that this can be."""
+def test_a_layout_that_only_a_few_rules_have_played_counts_in_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 49, with only the best played in full: the plan for less bandwidth is 1.9% better, and the answer for more
+    says that this can be."""
+    monkeypatch.setattr("geotrain.planner.search._FEW_CONTENDERS", 0)
     pairs = list(compared(*random_case(49)))
+    assert max(pair.better for pair in pairs) > 0.01
     assert all(pair.better <= pair.stated for pair in pairs)
-    assert max(pair.stated for pair in pairs) > 0.003

@@ -4,7 +4,7 @@ import pytest
 
 from geotrain.errors import DoesNotFitError
 from geotrain.planner import Ask, find_plan
-from geotrain.planner.survive import cluster_without, fallbacks, with_each_alone, without_each
+from geotrain.planner.survive import alone_in_each, cluster_without, fallbacks, without_each
 from geotrain.planner.use import used_datacenters
 from tests.planner.answers import datacenter, make_plan, three_datacenters
 
@@ -83,10 +83,9 @@ def test_what_each_data_center_brings_is_looked_for_without_it():
         assert scored.s_per_token == alone.best.s_per_token
 
 
-def test_every_data_center_alone_is_among_the_others_on_the_whole_cluster():
-    found = replace(three_datacenters(), ask=QUICK, others=())
+def test_every_data_center_alone_has_its_best_plan():
+    found = replace(three_datacenters(), ask=QUICK)
     plan = found.best.result.plan
-    others = with_each_alone(plan.cluster, plan.job, found, find_plan).others
+    alone = alone_in_each(plan.cluster, plan.job, found, find_plan)
 
-    assert sorted(used_datacenters(one.result.plan)[0] for one in others) == ["east", "south", "west"]
-    assert all(one.result.plan.cluster == plan.cluster for one in others)
+    assert [used_datacenters(one.best.result.plan) for one in alone] == [["east"], ["south"], ["west"]]

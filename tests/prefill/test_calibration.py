@@ -109,6 +109,16 @@ def test_published_times_come_second_for_whatever_has_the_shape_of_their_model()
     assert 1.7 < other.seconds(2048) / time.seconds(2048) < 2.5
 
 
+def test_published_times_are_not_those_of_a_gpu_with_other_figures():
+    a100 = GPUS["a100-80gb"]
+    known = prefill_time(LLAMA, a100, 1)
+    assert prefill_time(LLAMA, a100.model_copy(update={"memory_bytes": 64e9}), 1) == known
+    slow = a100.model_copy(update={"bf16": (a100.bf16 or 0.0) / 4, "memory_bandwidth": a100.memory_bandwidth / 4})
+    time, source = prefill_time(LLAMA, slow, 1)
+    assert source.startswith("formulas")
+    assert time.seconds(2048) > 2 * known[0].seconds(2048)
+
+
 def test_published_times_are_fitted_well_where_the_software_is_current():
     for calibration in (one.calibration for one in calibrate(published())):
         assert calibration.unknown == ("per_cached_s",)

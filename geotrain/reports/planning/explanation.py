@@ -26,8 +26,8 @@ from geotrain.reports.planning.answer import (
 from geotrain.reports.planning.frontier import frontier_svg
 from geotrain.reports.planning.placement import placement_svg
 from geotrain.reports.textbars import bar, figure_table
-from geotrain.reports.words import count
-from geotrain.units import format_seconds, plural
+from geotrain.reports.words import count, money
+from geotrain.units import format_seconds
 
 
 def explanation_table(explanation: Explanation) -> RenderableType:
@@ -36,7 +36,7 @@ def explanation_table(explanation: Explanation) -> RenderableType:
     parts: list[RenderableType] = [
         Text("What binds", style="bold"),
         _bullets(explanation.binds),
-        Padding(_changes(explanation.changes), (1, 0, 0, 0)),
+        Padding(_changes(explanation.changes), (1, 0, 0, 0)) if explanation.changes else Text(f"\n{_NO_CHANGES}"),
     ]
     if lost:
         parts += [Text("\nWhy the others lost", style="bold"), _bullets(lost)]
@@ -50,16 +50,21 @@ def _bullets(sentences: Sequence[str]) -> Table:
     return grid
 
 
+_CHANGES = "What one more would bring, each planned anew"
+_NO_CHANGES = "What one more would bring was not looked for."
+
+
 def _changes(changes: Sequence[Change]) -> Table:
-    shown = figure_table("What one more would bring, all else as planned")
+    shown = figure_table(_CHANGES)
     shown.add_column("change")
     shown.add_column("", no_wrap=True)
-    for column in ("tokens/s", "step"):
+    for column in ("tokens/s", "step", "cost/B tokens"):
         shown.add_column(column, justify="right", no_wrap=True)
-    most = max((change.gain for change in changes), default=0.0) or 1.0
+    most = max(change.gain for change in changes) or 1.0
     for change in changes:
-        length = bar(change.gain / most, 12, "green")
-        shown.add_row(Text(change.what), length, f"{change.gain:+.1%}", format_seconds(change.step_time_s))
+        length = bar(max(0.0, change.gain / most), 12, "green")
+        figures = (f"{change.gain:+.1%}", format_seconds(change.step_time_s), money(change.cost_per_billion_tokens))
+        shown.add_row(Text(change.what), length, *figures)
     return shown
 
 
@@ -112,7 +117,7 @@ def planning_html(
         _section("placement", "Where the stages are", placement_svg(answer.best.result, reasons, in_page=True)),
         _section("choice", "The choice", _choice(answer, explanation)),
         _section("binds", "What binds", _items(explanation.binds)),
-        _section("changes", "What one more would bring, all else as planned", _change_bars(explanation.changes)),
+        _section("changes", _CHANGES, _change_bars(explanation.changes)),
     ]
     if explanation.rivals:
         lost = [f"{rival.name}: {rival.reason}" for rival in explanation.rivals]
@@ -143,11 +148,16 @@ def _choice(answer: Answer, explanation: Explanation) -> str:
 
 
 def _change_bars(changes: Sequence[Change]) -> str:
-    most = max((change.gain for change in changes), default=0.0) or 1.0
+    if not changes:
+        return f"<p>{_NO_CHANGES}</p>"
+    most = max(change.gain for change in changes) or 1.0
     rows = []
     for change in changes:
         gain = f"{change.gain:+.1%} tokens/s"
-        parts = [Part(key="optimizer", label=gain, value=change.gain)]
+        parts = [Part(key="optimizer", label=gain, value=max(0.0, change.gain))]
         chart = stacked_bar(parts, total=most, title=change.what, description=gain)
-        rows.append(bar_row(change.what, "", chart, f"{gain}, step {format_seconds(change.step_time_s)}"))
-    return f'<ul class="bars">{"".join(rows)}</ul>' if rows else f"<p>{plural(0, 'change')} could be simulated.</p>"
+        figures = (
+            f"step {format_seconds(change.step_time_s)}, {money(change.cost_per_billion_tokens)} per billion tokens"
+        )
+        rows.append(bar_row(change.what, "", chart, f"{gain}, {figures}"))
+    return f'<ul class="bars">{"".join(rows)}</ul>'

@@ -89,7 +89,7 @@ class Scene:
     def _slot(self, dc: Datacenter, row: int, free_bytes: float, idle_s: float) -> Slot:
         return Slot(
             dc=dc.name,
-            gpu=dc.gpu.name,
+            gpu=self.plan.cluster.gpu_kind(dc.name),
             gpus=self.plan.tensor_parallel,
             free_bytes=free_bytes,
             idle_s=idle_s,

@@ -191,7 +191,7 @@ def test_the_report_explains_the_choice_and_escapes_names():
         "Where the stages are",
         "The choice",
         "What binds",
-        "What one more would bring, all else as planned",
+        "What one more would bring, each planned anew",
         "Why the others lost",
         "If a data center is lost",
         "Time against cost",

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geotrain.cluster import GPUS
 from geotrain.errors import DoesNotFitError, InputError
 from geotrain.plan import Plan
 from geotrain.prefill.request import Request
@@ -221,6 +222,15 @@ def test_a_model_that_needs_two_slots_works_on_two() -> None:
     found = study(two, trace, rivals=False)
     assert found.degree == {LLAMA.name: 3}  # three slots in each data center make one instance
     assert found.ours.slo_attainment > 0.9 and found.ours.overruns == 0
+
+
+def test_gpus_of_one_name_with_other_figures_take_their_own_time() -> None:
+    made = plan()
+    slow = GPUS["a100-80gb"].model_copy(update={"bf16": 30e12, "memory_bandwidth": 500e9})
+    dcs = [dc.model_copy(update={"gpu": slow}) if dc.name == DATACENTERS[1] else dc for dc in made.cluster.datacenters]
+    scene = Scene(plan=made.change(cluster=made.cluster.model_copy(update={"datacenters": dcs})), models=(LLAMA,))
+    seconds = {kind.like.dc: kind.time.seconds(2048) for kind in scene.kinds[LLAMA.name] if not kind.together}
+    assert seconds[DATACENTERS[1]] > 3 * seconds[DATACENTERS[0]]
 
 
 def test_what_cannot_be_studied_is_said() -> None:
