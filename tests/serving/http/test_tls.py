@@ -20,6 +20,8 @@ from geotrain.transport.keys import make_keys
 from geotrain.transport.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 from tests.serving.http.toy import MODEL, Site, Toy, served, wait_until
 
+pytestmark = pytest.mark.slow
+
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 GET = b"GET /health HTTP/1.1\r\nhost: x\r\n"
 both_loops = pytest.mark.parametrize(
