@@ -24,7 +24,6 @@ from geotrain.transport import (
     Header,
     Identity,
     Listener,
-    RefusedError,
     Settings,
     TransportError,
     connect,
@@ -126,6 +125,7 @@ class Meeting:
         self.on_restart: Callable[[Exception], None] = lambda error: None
         """Called, from a thread, when a leader comes again: its data center has restarted."""
         self._listener: Listener | None = None
+        self._turned_away: set[str] = set()
 
     def open(self, deadline_s: float) -> dict[str, Channel]:
         """Channels to the other leaders; none for who is no leader."""
@@ -143,15 +143,15 @@ class Meeting:
         end_s = time.monotonic() + deadline_s
         while missing := [dc for dc in others if dc not in channels]:
             try:
-                channel = self._listener.accept(deadline_s=max(0.0, end_s - time.monotonic()))
+                channel = self._accept(max(0.0, end_s - time.monotonic()))
             except DeadlineError:
-                raise RunError(f"{', '.join(missing)}: did not come to {host}:{port} within {deadline_s:g} s") from None
-            dc = channel.peer.removesuffix("-0")
-            if dc not in others or channel.peer != f"{dc}-0":
-                channel.close(deadline_s=0)
-                raise RefusedError(f"{channel.peer}: has no place at this run's control address")
+                others_came = f"; who came has no place there: {', '.join(sorted(self._turned_away))}"
+                raise RunError(
+                    f"{', '.join(missing)}: did not come to {host}:{port} within {deadline_s:g} s"
+                    f"{others_came if self._turned_away else ''}"
+                ) from None
             # Who comes twice has restarted in the meantime: the later one counts.
-            channels[dc] = channel
+            channels[channel.peer.removesuffix("-0")] = channel
         for welcome in channels.values():
             welcome.send(_header(self._identity.job), b"welcome", deadline_s=deadline_s)
         threading.Thread(target=self._watch, name="control", daemon=True).start()
@@ -180,13 +180,23 @@ class Meeting:
             except TransportError:
                 channel.close(deadline_s=0)
 
-    def _watch(self) -> None:
+    def _accept(self, deadline_s: float) -> Channel:
+        """The next leader of another data center; others with a key of this run have no say here."""
         assert self._listener is not None
+        leaders = {f"{dc}-0" for dc in self._seating.dcs[1:]}
+        end_s = time.monotonic() + deadline_s
+        while True:
+            channel = self._listener.accept(deadline_s=max(0.0, end_s - time.monotonic()))
+            if channel.peer in leaders and channel.name == "control":
+                return channel
+            self._turned_away.add(channel.peer)
+            channel.close(deadline_s=0)
+
+    def _watch(self) -> None:
         with suppress(TransportError):
             while True:
                 with suppress(DeadlineError):
-                    peer = self._listener.accept(deadline_s=60.0).peer
-                    self.on_restart(RunError(f"{peer}: has restarted"))
+                    self.on_restart(RunError(f"{self._accept(60.0).peer}: has restarted"))
 
     def close(self) -> None:
         """Let nobody in any more."""

@@ -24,6 +24,8 @@ _LAST_WORDS_S = 2.0
 """For telling a client what went wrong, before its connection is dropped."""
 _GUARDED = "/v1/"
 METRICS = "/metrics"
+_STRANGER_BYTES = 1024
+"""What is read of a body that needs no key: nothing there takes one, and all bodies share the room of the tenants."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -102,36 +104,19 @@ class Door:
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, reply: "_Reply", held: Held
     ) -> None:
         declared = headers.get("content-length", "")
-        self._check_size(int(declared) if declared.isdecimal() else 0)
-        body = await self._read_in_time(receive, reply.entry, held)
+        most = self._limits.max_body_bytes if scope["path"].startswith(_GUARDED) else _STRANGER_BYTES
+        _check_size(int(declared) if declared.isdecimal() else 0, most)
+        body = await self._read_in_time(receive, reply.entry, held, most)
         await self._watch(self._app(scope, _replay(body), reply.send), receive, reply)
 
-    async def _read_in_time(self, receive: Receive, entry: Entry, held: Held) -> bytes:
+    async def _read_in_time(self, receive: Receive, entry: Entry, held: Held, most: int) -> bytes:
         limit_s = min(self._limits.body_s, self._limits.deadline_s)
         try:
             async with asyncio.timeout(limit_s):
-                return await self._read(receive, entry, held)
+                return await _read(receive, entry, held, most)
         except TimeoutError:
             message = f"the body did not arrive within {limit_s:g} s"
             raise Refusal(408, "request_timeout", message) from None
-
-    async def _read(self, receive: Receive, entry: Entry, held: Held) -> bytes:
-        """The whole body, counted while the request is under way."""
-        chunks, more = [], True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise _ClientGoneError("client_gone")
-            chunks.append(message.get("body", b""))
-            entry.body_bytes += len(chunks[-1])
-            self._check_size(entry.body_bytes)
-            held.read(len(chunks[-1]))
-            more = message.get("more_body", False)
-        return b"".join(chunks)
-
-    def _check_size(self, size_bytes: int) -> None:
-        if size_bytes > (limit := self._limits.max_body_bytes):
-            raise Refusal(413, "body_too_large", f"the body has more than {limit} bytes, the most that is read")
 
     async def _watch(self, answer: Awaitable[None], receive: Receive, reply: "_Reply") -> None:
         """Let it work while the client stays."""
@@ -149,6 +134,26 @@ class Door:
             work.cancel()
             gone.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
+
+
+async def _read(receive: Receive, entry: Entry, held: Held, most: int) -> bytes:
+    """The whole body, counted while the request is under way."""
+    chunks, more = [], True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientGoneError("client_gone")
+        chunks.append(message.get("body", b""))
+        entry.body_bytes += len(chunks[-1])
+        _check_size(entry.body_bytes, most)
+        held.read(len(chunks[-1]))
+        more = message.get("more_body", False)
+    return b"".join(chunks)
+
+
+def _check_size(size_bytes: int, most: int) -> None:
+    if size_bytes > most:
+        raise Refusal(413, "body_too_large", f"the body has more than {most} bytes, the most that is read")
 
 
 def _let_go(error: BaseException | None) -> None:
