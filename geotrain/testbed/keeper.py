@@ -24,7 +24,7 @@ from geotrain.testbed.builder import Builder
 from geotrain.testbed.control import Control
 from geotrain.testbed.forwarder import Forwarder
 from geotrain.testbed.namespace import leave_the_host, wake_up_on_time
-from geotrain.testbed.processes import end_all, running_inside
+from geotrain.testbed.processes import end_guests
 from geotrain.testbed.record import Files, Place, Record, own_start
 from geotrain.testbed.wan import cut_step
 
@@ -138,7 +138,7 @@ class Keeper:
         with suppress(OSError, GeotrainError):
             record = self._files.read()
             if record is not None:
-                end_all(running_inside(record))
+                end_guests(record)
             self._files.remove()
             self._files.state.rmdir()
         _leave()

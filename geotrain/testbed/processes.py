@@ -39,15 +39,19 @@ def take_down(files: Files) -> Record | None:
     record = files.read()
     if record is None:
         return None
-    guests = running_inside(record)
     keeper = [record.keeper] if record.alive and record.keeper != os.getpid() else []
-    stubborn = end_all(guests + keeper)
-    # What the first ones started while they were dying.
-    stubborn += end_all(running_inside(record))
+    # The keeper last: while it lives, a guest is known by its namespace; after that only by its environment, which
+    # is empty for a moment whenever a program is started.
+    stubborn = end_guests(record) + end_all(keeper)
     if stubborn:
         raise RunError(f"the testbed {files.name!r} is not down: process {stubborn[0]} does not end")
     files.remove()
     return record
+
+
+def end_guests(record: Record) -> list[int]:
+    """End what runs inside, then what that started while it was dying; those that do not end."""
+    return end_all(running_inside(record)) + end_all(running_inside(record))
 
 
 def end_all(processes: list[int]) -> list[int]:

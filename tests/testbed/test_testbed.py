@@ -53,9 +53,10 @@ def test_directions_and_pairs_are_independent(bed: Testbed):
 
 def test_inside_a_data_center_the_fabric_limits_and_there_is_no_wan(bed: Testbed):
     assert round_trip_s(bed, EAST, ("east", 1)) < 0.04
-    before = bed.counters()
+    before = _carried_bytes(bed)
     assert 1.1 * CAP < Stream(bed, EAST, ("east", 1), connections=2, seconds=1, skip_s=0).rate() < 1.15 * 250e6
-    assert bed.counters()["ways"] == before["ways"]
+    # Connections of earlier tests may still say goodbye.
+    assert _carried_bytes(bed) - before < 10_000
 
 
 def test_pairs_share_the_capacity_of_their_link_fairly():
@@ -199,6 +200,10 @@ def test_what_cannot_be_run_is_refused(bed: Testbed, dc: str, node: int, command
     with pytest.raises(InputError) as error:
         bed.popen(dc, node, command)
     assert str(error.value).startswith(sentence)
+
+
+def _carried_bytes(bed: Testbed) -> int:
+    return sum(way["bytes"] for way in bed.counters()["ways"])
 
 
 def users_of(inodes: set[int]) -> list[str]:
