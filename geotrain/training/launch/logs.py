@@ -24,9 +24,10 @@ class Tail:
         return _START.sub("", (lines + newline).decode(errors="replace"))
 
 
-def last_part(path: Path) -> str:
-    """What the latest process that has this log has said."""
-    return _START.split(_text(path))[-1]
+def last_part(path: Path, process: int | None = None) -> str:
+    """What a process has said: the one of this number, for which another may have been started since, or the latest."""
+    parts = _START.split(_text(path))
+    return dict(zip(parts[1::2], parts[2::2], strict=True)).get(str(process), parts[-1])
 
 
 def last_process(path: Path) -> int | None:

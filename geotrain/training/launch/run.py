@@ -27,16 +27,16 @@ LAST_S = 600.0
 """How long others may take when one has ended well: all leave together, and agents wait up to 300 s for each other."""
 _LOOK_S = 0.1
 _LINES = 20
-_WORKER_FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
+_WORKER_FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 """What torchrun says of the worker that failed first."""
 
 
 class ProcessFailedError(RunError):
     """A process has ended, and not well; its exit code is the error's."""
 
-    def __init__(self, name: str, code: int, log: Path) -> None:
+    def __init__(self, name: str, code: int, log: Path, process: int | None = None) -> None:
         self.exit_code = code if code > 0 else 128 - code
-        self.lines = last_part(log).splitlines()[-_LINES:]
+        self.lines = last_part(log, process).splitlines()[-_LINES:]
         how = f"with exit code {code}" if code > 0 else f"by signal {-code} ({signal.strsignal(-code)})"
         last = self.lines[-1].removeprefix("error: ") if self.lines else "it has said nothing"
         super().__init__(f"{name} ended {how}: {last} (log: {log})")
@@ -48,7 +48,7 @@ class _Child:
     def __init__(self, process: Process, logs: Path, popen: Callable[..., subprocess.Popen[Any]]) -> None:
         self.process, self._logs = process, logs
         self._tail = Tail(logs / f"{process.name}.log")
-        self._worker: tuple[str, int] | None = None
+        self._worker: tuple[str, int, int] | None = None
         before = [sys.executable, "-I", "-S", entry.__file__]
         command = [*before, str(os.getpid()), str(self._tail.path)]
         if process.agent:
@@ -68,13 +68,13 @@ class _Child:
         code = self.popen.poll()
         if self.process.agent:
             for found in _WORKER_FAILED.finditer(self._tail.read()):
-                self._worker = self.process.seats[int(found[2])].name, int(found[1])
+                self._worker = self.process.seats[int(found[2])].name, int(found[1]), int(found[3])
             if self._worker is not None and (self._worker[1] == InputError.exit_code or (code or 0) > 0):
                 return self._failed(*self._worker)
         return self._failed(self.process.name, code) if code else None
 
-    def _failed(self, name: str, code: int) -> ProcessFailedError:
-        return ProcessFailedError(name, code, self._logs / f"{name}.log")
+    def _failed(self, name: str, code: int, process: int | None = None) -> ProcessFailedError:
+        return ProcessFailedError(name, code, self._logs / f"{name}.log", process)
 
 
 class Run:
