@@ -74,10 +74,9 @@ def stage_memory(
     full, layerwise, selective = (job.recompute == way for way in ("full", "layerwise", "selective"))
     scores = _score_bytes(job) * tokens / tensor_parallel
     everything = layers * (layer + (0.0 if selective else scores))
-    # A head that is the embedding as well is whole on every GPU, and its weight gradient does not wait.
-    shares = job.model.tied_embeddings and is_first
-    words = job.model.vocab / (1 if shares else tensor_parallel) if is_last else 0.0
-    head = job.model.hidden + words if is_last and not shares else 0.0
+    # A head that is the embedding as well is whole on every GPU.
+    shared = job.model.tied_embeddings and is_first
+    words = job.model.vocab / (1 if shared else tensor_parallel) if is_last else 0.0
     stage_input = boundary_bytes(job) / spread
     kept = stage_input if full else max(layers * stage_input if layerwise else everything, stage_input)
     # What is redone inside backward is there for one layer at a time.
@@ -85,7 +84,7 @@ def stage_memory(
     return Memory(
         static_bytes=weights * (2 * size + optimizer_bytes(job)),
         activation_bytes=kept,
-        weight_grad_bytes=tokens * size * (layers * _weight_grad_elements(job.model) / tensor_parallel + head),
+        weight_grad_bytes=layers * tokens * size * _weight_grad_elements(job.model) / tensor_parallel,
         recomputed_bytes=everything if full else 0.0,
         workspace_bytes=loss_bytes(tokens, words, size) + (everything if full else one_layer if layers else 0.0),
     )

@@ -55,11 +55,10 @@ def test_a_last_stage_needs_no_more_than_is_planned_for_it():
     assert 0.5 * planned.workspace_bytes < most <= planned.workspace_bytes + planned.activation_bytes
 
 
-def test_logit_gradients_that_wait_for_the_action_w_are_planned_for():
+def test_no_logit_gradients_wait_for_the_action_w():
     job = make_job(recompute="none")
-    planned = stage_memory(job, 0, is_first=False, is_last=True, tensor_parallel=1, sequence_parallel=False)
-    _, waiting = peak_bytes(job, split=True)
-    assert waiting == pytest.approx(planned.weight_grad_bytes, rel=0.1)
+    most, waiting = peak_bytes(job, split=True)
+    assert waiting < 0.1 * most
 
 
 def test_a_measured_workspace_has_room_for_the_loss():
