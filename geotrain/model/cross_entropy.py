@@ -70,4 +70,6 @@ def _target(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 def _pieces(tensor: Tensor, logits: Tensor) -> tuple[Tensor, ...]:
     """Split the tensor by tokens, so few at a time that their logits are not many."""
-    return tensor.split(max(1, LOGITS_AT_A_TIME // logits.shape[-1]))
+    tokens = max(1, LOGITS_AT_A_TIME // logits.shape[-1])
+    pieces: tuple[Tensor, ...] = tensor.split(tokens)  # type: ignore[no-untyped-call]
+    return pieces
