@@ -165,6 +165,14 @@ def make_private(directory: Path) -> None:
         raise PermissionError(errno.EACCES, "its directory must be this user's, and no other may write to it")
 
 
+def place_of(path: Path) -> Path:
+    """Return where the path leads, without links; InputError if it leads nowhere."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        raise InputError(f"{path}: cannot be written: a symbolic link in it leads to itself") from None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write the file as a whole or not at all."""
     with writing(path) as file:
@@ -174,10 +182,7 @@ def write_text(path: Path, text: str) -> None:
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
     """A text file that appears under its name once it is complete; what is no regular file is written through."""
-    try:
-        target = path.resolve()
-    except (OSError, RuntimeError):
-        raise InputError(f"{path}: cannot be written: a symbolic link in it leads to itself") from None
+    target = place_of(path)
     through = target.exists() and not target.is_file()
     partial = target if through else target.with_name(target.name + ".partial")
     try:
@@ -188,8 +193,9 @@ def writing(path: Path) -> Iterator[TextIO]:
             yield file
         if not through:
             partial.replace(target)
-    except OSError as error:
+    except (OSError, UnicodeEncodeError) as error:
         if not through:
             with suppress(OSError):
                 partial.unlink()
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it would contain a name that is not UTF-8"
+        raise InputError(f"{path}: cannot be written: {reason}") from None

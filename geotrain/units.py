@@ -159,8 +159,12 @@ def _format(number: float, steps: list[tuple[float, str]]) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """12.5 ms, 1.23 s, 2.1 h."""
-    return _format(seconds, [(3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")])
+    """12.5 ms, 65.2 s, 20.7 min, 2.1 h, 98.2 d: a minute, hour or day is a unit from two of them on."""
+    large = [(86400, "d"), (3600, "h"), (60, "min")]
+    for factor, unit in large:
+        if abs(seconds) >= 2 * factor:
+            return f"{seconds / factor:.4g} {unit}"
+    return _format(seconds, [(1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")])
 
 
 def format_bytes(size_bytes: float) -> str:

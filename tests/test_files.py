@@ -153,3 +153,11 @@ def test_a_link_to_itself_cannot_be_written(tmp_path: Path):
     with pytest.raises(InputError) as caught:
         write_text(path / "below", "text")
     assert str(caught.value) == f"{path / 'below'}: cannot be written: a symbolic link in it leads to itself"
+
+
+def test_a_name_that_is_not_utf_8_cannot_be_written_into_a_file_and_leaves_nothing(tmp_path: Path):
+    path = tmp_path / "page.html"
+    with pytest.raises(InputError) as caught:
+        write_text(path, "made of r\udcff")
+    assert str(caught.value) == f"{path}: cannot be written: it would contain a name that is not UTF-8"
+    assert list(tmp_path.iterdir()) == []

@@ -16,9 +16,12 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 
 def check_writable(*paths: Path | None) -> None:
     """Refuse before a long run what could not be written after it."""
+    from geotrain.files import place_of
+
     for path in paths:
         if path is None:
             continue
+        place_of(path)
         if path.is_dir():
             raise InputError(f"{path}: is a directory, expected a file to write")
         if any(parent.is_file() for parent in path.parents):

@@ -52,7 +52,7 @@ def command(
         geotrain reproduce --fresh --write-docs docs/results.md
     """
     from geotrain.errors import InputError
-    from geotrain.files import write_text
+    from geotrain.files import place_of, write_text
     from geotrain.reports.reproduction import (
         experiments_table,
         reproduction_html,
@@ -72,6 +72,10 @@ def command(
         return
     if out.is_file() or any(parent.is_file() for parent in out.parents):
         raise InputError(f"--out is {str(out)!r}, where a file is in the way of the directory")
+    try:
+        str(place_of(out)).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"--out is {str(out)!r} and must be a name in UTF-8, for the report contains it") from None
     check_writable(write_docs)
     outcomes = _played(names, out, quick=quick, fresh=fresh)
     if not outcomes:

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 
 from geotrain.workload import Job, Model
 
+LOGITS_AT_A_TIME = 2**22
+"""Logits of which the loss has copies in fp32 at a time, two of each."""
+
+_FP32_BYTES = 4
 _ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 _OPTIMIZER_BYTES = {
     # 16-bit training keeps a 32-bit copy of the weights beside the optimizer's own values.
@@ -32,7 +36,7 @@ class Memory:
     recomputed_bytes: float
     """What recompute brings back of the microbatch being worked on."""
     workspace_bytes: float
-    """For the microbatch being worked on: what recompute brings back, and the logits."""
+    """For the microbatch being worked on: what recompute brings back, and what the loss needs."""
 
 
 def element_bytes(job: Job) -> int:
@@ -70,7 +74,9 @@ def stage_memory(
     full, layerwise, selective = (job.recompute == way for way in ("full", "layerwise", "selective"))
     scores = _score_bytes(job) * tokens / tensor_parallel
     everything = layers * (layer + (0.0 if selective else scores))
-    logits = 4.0 * tokens * job.model.vocab / tensor_parallel if is_last else 0.0
+    # A head that is the embedding as well is whole on every GPU.
+    shared = job.model.tied_embeddings and is_first
+    words = job.model.vocab / (1 if shared else tensor_parallel) if is_last else 0.0
     stage_input = boundary_bytes(job) / spread
     kept = stage_input if full else max(layers * stage_input if layerwise else everything, stage_input)
     # What is redone inside backward is there for one layer at a time.
@@ -80,8 +86,14 @@ def stage_memory(
         activation_bytes=kept,
         weight_grad_bytes=layers * tokens * size * _weight_grad_elements(job.model) / tensor_parallel,
         recomputed_bytes=everything if full else 0.0,
-        workspace_bytes=logits + (everything if full else one_layer if layers else 0.0),
+        workspace_bytes=loss_bytes(tokens, words, size) + (everything if full else one_layer if layers else 0.0),
     )
+
+
+def loss_bytes(tokens: int, words: float, element_bytes: int) -> float:
+    """Bytes of logits, of their gradients, and of some in fp32."""
+    logits = tokens * words
+    return 2 * element_bytes * logits + 2 * _FP32_BYTES * min(logits, max(words, LOGITS_AT_A_TIME))
 
 
 def _activation_elements(model: Model) -> tuple[float, float]:

@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+_HEAD = "lm_head"
+
 
 class Later:
     """Weight gradients still to be computed, with the inputs and output gradients that they need."""
@@ -53,12 +55,12 @@ class Linear(nn.Linear):
 
 @contextmanager
 def deferred_weights(part: nn.Module) -> Iterator[Later]:
-    """A backward inside leaves the weight gradients of the part's linear layers to `run()` of what this gives.
+    """A backward inside leaves the weight gradients of the blocks' linear layers to `run()` of what this gives.
 
-    Norms, biases and embeddings, also one that is the head as well, get theirs at once. The sums are the same to
-    the last bit.
+    Norms, biases, embeddings and the head get theirs at once: the gradients of a microbatch's logits would wait with
+    the head's. The sums are the same to the last bit.
     """
-    layers = [module for module in part.modules() if isinstance(module, Linear)]
+    layers = [module for name, module in part.named_modules() if isinstance(module, Linear) and name != _HEAD]
     later = Later()
     for layer in layers:
         layer.later = later

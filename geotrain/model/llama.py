@@ -192,11 +192,6 @@ class Part(nn.Module):
         return logits
 
 
-def loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross entropy in fp32, summed over the tokens: pieces add up, and the caller divides."""
-    return F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), reduction="sum")
-
-
 def stored_name(config: Config, name: str) -> str:
     """The name under which a parameter's numbers are kept: a tied head's are the embedding's."""
     return EMBEDDING if config.tie_word_embeddings and name == HEAD else name
@@ -211,9 +206,9 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
 def tensor_parallel_plan(part: Part) -> dict[str, Any]:
     """How `parallelize_module` cuts the part: two all-reduces per layer and direction; what goes in and out is whole.
 
-    An embedding that is also the head stays whole.
+    Logits stay cut by words, as a DTensor. An embedding that is also the head stays whole.
     """
-    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         PrepareModuleInput,
@@ -226,7 +221,7 @@ def tensor_parallel_plan(part: Part) -> dict[str, Any]:
     if part.embeds and not part.shares:
         cuts["model.embed_tokens"] = RowwiseParallel(**whole)
     if part.heads and not part.shares:
-        cuts["lm_head"] = ColwiseParallel(**whole)
+        cuts["lm_head"] = ColwiseParallel(input_layouts=Replicate(), output_layouts=Shard(-1), use_local_output=False)
     if part.layers:
         # A block's input is marked as whole once, so that its gradients are summed before they are reduced.
         into = PrepareModuleInput(input_layouts=(Replicate(),), desired_input_layouts=(Replicate(),))

@@ -53,8 +53,12 @@ class Jitter:
         """`5%` for compute and WAN alike, or a list like `step=2%,kind=heavy`, as `--jitter` takes it."""
         given = {"compute": text, "wan": text} if "=" not in text else {}
         for part in text.split(",") if "=" in text else ():
-            key, _, value = part.partition("=")
-            given[key.strip()] = value.strip()
+            key, equals, value = (piece.strip() for piece in part.partition("="))
+            if not equals:
+                raise InputError(f"--jitter has {part!r}, which has no name: in a list it is compute=5%, or wan=5%")
+            if key in given:
+                raise InputError(f"--jitter has {key!r} twice, which must be there once")
+            given[key] = value
         if unknown := sorted(given.keys() - set(_PARTS)):
             raise InputError(f"--jitter has the unknown part {unknown[0]!r}; {hint(unknown[0], _PARTS)}")
         kind = given.get("kind", "lognormal")
@@ -73,7 +77,7 @@ class Jitter:
 
 def _share(key: str, text: str) -> float:
     try:
-        share = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         raise InputError(f"--jitter {key} is {text!r} and must be a share such as '5%' or '0.05'") from None
     if not 0 <= share <= 1:

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Literal
 
 from geotrain.errors import GeotrainError, InputError, RunError
+from geotrain.files import place_of
 from geotrain.testbed.blueprint import Blueprint
 from geotrain.testbed.keeper import Orders
 from geotrain.testbed.record import MARK, Files, Record, own_start
@@ -27,7 +28,7 @@ def launch(
 ) -> tuple[Record, subprocess.Popen[bytes]]:
     """Bring a testbed up; attached, it ends with this process. Whatever fails leaves nothing behind."""
     orders = Orders(
-        state=str(files.state.resolve()),
+        state=str(place_of(files.state)),
         name=files.name,
         identity=secrets.token_hex(8),
         created=time.time(),

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from geotrain.errors import InputError, RunError
+from geotrain.files import place_of
 from geotrain.tokens.manifest import FILES, MANIFEST, TOKENIZER, TOKENS, Manifest, dtype_for, stored
 from geotrain.tokens.texts import Piece, Texts, Watch
 from geotrain.tokens.tokenizer import Tokenizer
@@ -101,7 +102,7 @@ def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
 @contextmanager
 def _appearing(directory: Path) -> Iterator[Path]:
     """A new directory beside `directory` that takes its name at the end; after a failure nothing is left of it."""
-    target = directory.resolve()
+    target = place_of(directory)
     partial, old = (target.with_name(f"{target.name}.{word}-{os.getpid()}") for word in ("partial", "old"))
     try:
         partial.mkdir(parents=True)

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from geotrain.errors import InputError, RunError
+from geotrain.files import place_of
 
 Watch = Callable[[str, int, int | None], None]
 """Told what is being done, bytes of text done, and bytes in all where that is known."""
@@ -74,7 +75,7 @@ def find_texts(trees: Sequence[Tree], *, avoid: Path, watch: Watch) -> Texts:
     skipped: Counter[str] = Counter()
     size_bytes = 0
     for tree in trees:
-        for path in _walk(tree, avoid.resolve(), skipped):
+        for path in _walk(tree, place_of(avoid), skipped):
             with _reading(path):
                 fault = _fault(path)
                 if fault is not None:

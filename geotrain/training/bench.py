@@ -12,6 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import parallelize_module
 
+from geotrain.cost.memory import loss_bytes
 from geotrain.model import Config, Part, tensor_parallel_plan
 from geotrain.training.compute import TorchCompute, precision_of
 from geotrain.training.gradients import local
@@ -112,9 +113,19 @@ class Bench:
             times_s={name: [times_s[name] for times_s in rounds] for name in rounds[0]},
             static_bytes=sum(local(tensor).nbytes for tensor in (*state, *gradients)),
             activation_bytes=sum(inputs if self._recomputes else held),
-            workspace_bytes=max(map(int.__sub__, held, inputs)) if self._recomputes else None,
+            workspace_bytes=int(max(map(self._back, self._compute.parts.values(), held, inputs)))
+            if self._recomputes
+            else None,
             gradient_bytes=sum(gradient.nbytes for gradient in gradients),
         )
+
+    def _back(self, part: Part, held: int, given: int) -> float:
+        """Bytes that recompute brings back, and what the loss needs beside the logits, which are among them."""
+        if not part.heads:
+            return held - given
+        words = part.config.vocab_size if part.shares else local(part.lm_head.weight).shape[0]
+        tokens, size = self._tokens.size, self._hidden.itemsize
+        return held - given + loss_bytes(tokens, words, size) - tokens * words * size
 
     def _round(self) -> dict[str, float]:
         """A microbatch with recompute and a whole backward, one with a split backward, and an update."""

@@ -7,8 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from geotrain.model.cross_entropy import loss
 from geotrain.model.linear import Later, deferred_weights
-from geotrain.model.llama import Part, loss
+from geotrain.model.llama import Part
 from geotrain.workload import Job
 
 Batch = Callable[[int, int], tuple[NDArray[np.int64], NDArray[np.int64]]]

@@ -108,6 +108,15 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     assert len(list(poems.iterdir())) == 3
 
 
+@pytest.mark.parametrize("below", ["", "data"])
+def test_a_link_to_itself_is_no_place_for_data(geotrain, poems: Path, tmp_path: Path, below: str):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    answer = geotrain("data", poems, "--out", loop / below)
+    said = f"error: {loop / below}: cannot be written: a symbolic link in it leads to itself\n"
+    assert (answer.exit_code, answer.err) == (2, said)
+
+
 def test_a_disk_without_room_is_one_sentence_and_leaves_nothing(poems: Path, tmp_path: Path):
     small_files_only = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))"
     script = f"{small_files_only}; from geotrain.cli import main; main()"

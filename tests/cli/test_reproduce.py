@@ -51,3 +51,10 @@ def test_mistakes_are_one_sentence(geotrain, tmp_path, monkeypatch, arguments, s
     answer = geotrain("reproduce", *arguments)
     assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert said in answer.err
+
+
+def test_a_directory_whose_name_the_report_cannot_contain_is_refused_first(geotrain, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, said in (("r\udcff", "must be a name in UTF-8"), ("loop", "a symbolic link in it leads to itself")):
+        answer = geotrain("reproduce", "--quick", "--only", "cost", "--out", tmp_path / name)
+        assert answer.exit_code == 2 and said in answer.err and not (tmp_path / name).exists()

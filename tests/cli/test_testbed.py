@@ -185,6 +185,14 @@ def test_a_bad_number_of_nodes_is_refused(geotrain, tmp_path: Path, file: Path):
     assert (answer.exit_code, answer.err) == (2, "error: --nodes-per-dc is 0 and must be at least 1\n")
 
 
+def test_a_link_to_itself_is_no_place_for_its_state(geotrain, tmp_path: Path, file: Path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    answer = geotrain("testbed", "up", file, "--nodes-per-dc", 1, "--state", loop)
+    said = f"error: {loop}: cannot be written: a symbolic link in it leads to itself\n"
+    assert (answer.exit_code, answer.err) == (2, said)
+
+
 def test_no_root_and_no_user_namespaces_is_one_sentence(namespaces, tmp_path: Path, file: Path):
     limits = "echo 0 > /proc/sys/user/max_net_namespaces && echo 0 > /proc/sys/user/max_user_namespaces"
     up = f"{sys.executable} -m geotrain testbed up {file} --state {tmp_path / 'state'}"

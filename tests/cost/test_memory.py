@@ -102,13 +102,25 @@ def test_a_gpt_layer_keeps_34_bytes_and_postpones_32_per_token_and_hidden(recomp
 
 
 def test_full_recompute_keeps_the_stage_input_and_brings_one_microbatch_back():
-    assert memory(make_job(recompute="full"), 2, is_last=True) == Memory(
-        static_bytes=16 * (2 * GPT_LAYER + GPT_EMBEDDING),
+    assert memory(make_job(recompute="full"), 2) == Memory(
+        static_bytes=16 * 2 * GPT_LAYER,
         activation_bytes=2 * TOKENS_BY_HIDDEN,
         weight_grad_bytes=2 * 32 * TOKENS_BY_HIDDEN,
         recomputed_bytes=2 * 34 * TOKENS_BY_HIDDEN,
-        workspace_bytes=2 * 34 * TOKENS_BY_HIDDEN + 4 * 4096 * 50257,
+        workspace_bytes=2 * 34 * TOKENS_BY_HIDDEN,
     )
+
+
+@pytest.mark.parametrize("t", [1, 2, 8])
+def test_the_last_stage_has_logits_and_their_gradients_and_some_in_32_bit(t: int):
+    logits, in_32_bit = 4096 * 50257 / t, 2**22
+    last = memory(make_job(recompute="none"), 0, is_last=True, tensor_parallel=t)
+    assert last.workspace_bytes == 2 * 2 * logits + 2 * 4 * in_32_bit
+
+
+def test_the_logits_of_a_head_that_is_the_embedding_as_well_are_not_spread():
+    one, eight = (memory(make_job(), 0, is_first=True, is_last=True, tensor_parallel=t) for t in (1, 8))
+    assert eight.workspace_bytes == one.workspace_bytes
 
 
 def test_layerwise_recompute_keeps_each_layers_input_and_brings_one_layer_back():

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import parallelize_module
 
-from geotrain.model import Config, Later, Part, deferred_weights, tensor_parallel_plan
+from geotrain.model import Config, Later, Part, deferred_weights, loss, tensor_parallel_plan
 from geotrain.training.gradients import complete, squared_norm
 from tests.model.tiny import config, filled, gradients, tokens
 
@@ -36,15 +36,17 @@ CASES: dict[str, tuple[Config, dict[str, Any]]] = {
 
 
 def passes(part: Part, x: Tensor, *, deferred: bool) -> dict[str, Tensor]:
-    """Output, and the gradients of input and weights after two microbatches."""
+    """Output, loss, and the gradients of input and weights after two microbatches."""
+    targets = tokens(part.config, 2, 7)
     found: dict[str, Tensor] = {}
     for microbatch in range(2):
         leaf = x[microbatch].clone().requires_grad_(x.is_floating_point())
         out = part(leaf)
+        value = loss(out, targets) if part.heads else (out * torch.cos(torch.arange(out.numel())).view(out.shape)).sum()
         with deferred_weights(part) if deferred else nullcontext(Later()) as later:
-            (out * torch.cos(torch.arange(out.numel()).view(out.shape)) / out.shape[1]).sum().backward()
+            (value / out.shape[1]).backward()
         later.run()
-        found |= {f"output {microbatch}": out.detach()}
+        found |= {f"output {microbatch}": out.detach(), f"loss {microbatch}": value.detach()}
         if leaf.grad is not None:
             found |= {f"input gradient {microbatch}": leaf.grad}
     return found | gradients(part)

@@ -148,10 +148,3 @@ def test_a_cache_takes_no_more_than_its_capacity():
     part = filled(config())
     with pytest.raises(AssertionError, match="5 tokens in a cache for 4"):
         part(tokens(config(), 1, 5), Cache(capacity=4))
-
-
-def test_losses_of_pieces_add_up():
-    logits, targets = torch.randn(2, 8, 11), torch.randint(11, (2, 8))
-    pieces = [loss(logits[:, at : at + 3], targets[:, at : at + 3]) for at in range(0, 8, 3)]
-    torch.testing.assert_close(sum(pieces), loss(logits, targets))
-    assert loss(logits.half(), targets).dtype == torch.float32

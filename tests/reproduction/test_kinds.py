@@ -12,11 +12,12 @@ import yaml
 from geotrain.cli import build_app
 from geotrain.reproduction import Finding
 from geotrain.reproduction.finding import FILES
-from geotrain.reproduction.grid import grid, settings
+from geotrain.reproduction.grid import OTHERS, grid, plan_of, settings
 from geotrain.reproduction.planning import datacenters
 from geotrain.reproduction.prefill import decisions, first_token, slowdown, utilization
 from geotrain.reproduction.schedules import ablation, schedules
 from geotrain.reproduction.wire import bandwidth, parallelism
+from geotrain.simulation import simulate
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +96,16 @@ def test_what_a_clock_measured_keeps_every_repetition():
 def test_settings_of_the_grid_never_repeat():
     drawn = [tuple(setting.values()) for setting, _ in zip(settings(), range(240), strict=False)]
     assert len(set(drawn)) == 240
+
+
+def test_the_rivals_of_auto_are_at_their_best():
+    setting = next(settings())
+    found = {one.row.get("schedule"): one.value for one in SMALL["grid"]() if one.figure == "speed-up of auto"}
+    auto_s = simulate(plan_of(setting, "auto")).step_time_s
+    for schedule in OTHERS:
+        best_s = min(simulate(plan_of(setting, schedule, sharing)).step_time_s for sharing in ("spatial", "temporal"))
+        assert found[schedule] == pytest.approx(best_s / auto_s)
+    assert found["zero-bubble-2p"] < found["zero-bubble"]
 
 
 def test_the_ideas_of_the_search_add_up_to_what_the_search_brings():

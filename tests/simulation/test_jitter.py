@@ -83,6 +83,10 @@ def test_jitter_reads_like_a_list(text, meant):
         pytest.param("kind=loud", "--jitter kind is 'loud' and must be one of normal", id="kind"),
         pytest.param("lots", "--jitter compute is 'lots' and must be a share", id="no share"),
         pytest.param("wan=120%", "--jitter wan is '120%' and must be between 0 and 100%", id="too much"),
+        pytest.param("5%%", "--jitter compute is '5%%' and must be a share", id="two signs"),
+        pytest.param("compute=5%,compute=6%", "--jitter has 'compute' twice", id="twice"),
+        pytest.param("5%,samples=20", "--jitter has '5%', which has no name", id="no name"),
+        pytest.param("compute=5%,samples=", "--jitter samples is '' and must be a whole number", id="nothing"),
         pytest.param("samples=9", "--jitter samples is '9' and must be a whole number from 10", id="too few"),
     ],
 )

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from geotrain.model import Config
-from geotrain.model.llama import Part, loss
+from geotrain.model.cross_entropy import loss
+from geotrain.model.llama import Part
 from geotrain.plan import Plan
 from geotrain.tokens import Batches, Dataset
 from geotrain.training.optimizer import Recipe

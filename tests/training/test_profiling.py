@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_not_begun(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(DoesNotFitError) as refused:
         CPU.job(job(), 8)
     assert str(refused.value) == (
-        "a stage of 8 layers takes about 1.653 MiB to measure, and 585.9 KiB are free on this device: "
+        "a stage of 8 layers takes about 1.689 MiB to measure, and 585.9 KiB are free on this device: "
         "give the job and --layers 2"
     )
     CPU.job(job(), 2)

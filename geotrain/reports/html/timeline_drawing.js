@@ -237,10 +237,6 @@ function drawMinimap() {
     const tall = busyOverTime[i] * (MINIMAP - 6);
     pen.fillRect(i * wide, MINIMAP - tall, wide + 0.5, tall);
   }
-  pen.fillStyle = palette.quiet;
-  pen.font = "11px system-ui, sans-serif";
-  pen.textBaseline = "top";
-  pen.fillText("busy slots", 8, 5);
   const x0 = view.from / step * width, x1 = view.to / step * width;
   pen.globalAlpha = 0.65;
   pen.fillStyle = palette.page;
@@ -250,4 +246,12 @@ function drawMinimap() {
   pen.strokeStyle = palette.focus;
   pen.lineWidth = 2;
   pen.strokeRect(x0 + 1, 1, Math.max(3, x1 - x0 - 2), MINIMAP - 2);
+  // On a ground of its own: bars behind the words would hide them.
+  const words = "share of GPUs busy";
+  pen.font = "11px system-ui, sans-serif";
+  pen.textBaseline = "top";
+  pen.fillStyle = palette.page;
+  pen.fillRect(4, 3, pen.measureText(words).width + 8, 15);
+  pen.fillStyle = palette.quiet;
+  pen.fillText(words, 8, 5);
 }

@@ -1,6 +1,6 @@
 """Why this plan, for people: in the terminal and as a section of the HTML report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from rich.console import Group, RenderableType
@@ -24,9 +24,10 @@ from geotrain.reports.planning.answer import (
     training_sentences,
 )
 from geotrain.reports.planning.frontier import frontier_svg
-from geotrain.reports.planning.placement import placement_svg
+from geotrain.reports.planning.placement import caption, placement_svg
 from geotrain.reports.textbars import bar, figure_table
 from geotrain.reports.words import count, money
+from geotrain.simulation.result import Result
 from geotrain.units import format_seconds
 
 
@@ -114,7 +115,7 @@ def planning_html(
     refused = training_sentences(answer.best, runnable)
     parts = [f'<div class="refused">{_section("training", "Simulated only", _items(refused))}</div>'] * bool(refused)
     parts += [
-        _section("placement", "Where the stages are", placement_svg(answer.best.result, reasons, in_page=True)),
+        section("placement", "Where the stages are", _placement(answer.best.result, reasons)),
         _section("choice", "The choice", _choice(answer, explanation)),
         _section("binds", "What binds", _items(explanation.binds)),
         _section("changes", _CHANGES, _change_bars(explanation.changes)),
@@ -129,6 +130,11 @@ def planning_html(
     if pareto:
         parts.append(_section("frontier", "Time against cost", frontier_svg(answer, in_page=True)))
     return "\n".join(parts)
+
+
+def _placement(result: Result, reasons: Mapping[str, str]) -> str:
+    picture = placement_svg(result, reasons, in_page=True)
+    return f'<p class="note">{escape(caption(result))}</p><div class="wide">{picture}</div>'
 
 
 def _section(name: str, heading: str, content: str) -> str:

@@ -58,7 +58,7 @@ def frontier_table(answer: Answer) -> Table:
             str(scored.result.plan.num_gpus),
             Text(kind_of(scored.result.plan) + (" (chosen)" if chosen else "")),
             count(scored.result.tokens_per_s),
-            _time(scored.s_per_token * tokens),
+            format_seconds(scored.s_per_token * tokens),
             money(scored.cost_per_token * tokens),
             style="bold" if chosen else None,
         )
@@ -67,10 +67,6 @@ def frontier_table(answer: Answer) -> Table:
 
 def _same(one: Scored, other: Scored) -> bool:
     return one.result.plan == other.result.plan
-
-
-def _time(seconds: float) -> str:
-    return f"{days(seconds):.3g} d" if days(seconds) >= 2 else format_seconds(seconds)
 
 
 @dataclass(frozen=True)
@@ -157,7 +153,7 @@ def _way(spots: Sequence[tuple[float, float]]) -> str:
 
 
 def _said(scored: Scored, tokens: float) -> str:
-    time, cost = _time(scored.s_per_token * tokens), money(scored.cost_per_token * tokens)
+    time, cost = format_seconds(scored.s_per_token * tokens), money(scored.cost_per_token * tokens)
     return f"{kind_of(scored.result.plan)}, {plural(scored.result.plan.num_gpus, 'GPU')}: {time}, {cost}"
 
 

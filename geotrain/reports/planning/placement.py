@@ -15,10 +15,12 @@ from geotrain.units import format_rate, format_seconds, plural
 
 _WIDTH, _MARGIN, _TOP = 860, 16, 62
 _COLUMNS, _BOX, _BOX_HEIGHT, _GAP, _ROW_GAP = 3, 212, 112, 96, 60
-_HEADING, _UNUSED_HEIGHT = 34, 112
+_UNUSED_HEIGHT = 112
 _INSIDE = _BOX - 20
 _MOST_CHIPS = 7
 """Stages of a box that are drawn with their number; more are drawn as bars."""
+_WORD = 56
+"""Width of a drawn stage with room for the word before its number."""
 _BUSY, _VERY_BUSY = 0.5, 0.8
 
 _COLOURS = """
@@ -48,7 +50,7 @@ _LOOK = """
 
 
 def placement_svg(result: Result, not_used: Mapping[str, str] | None = None, *, in_page: bool = False) -> str:
-    """A file of its own, or with `in_page` a part of the report, whose colours it takes.
+    """A file of its own, or with `in_page` a part of the report, whose colours and caption it takes.
 
     `not_used` says in a few words why a data center was left out.
     """
@@ -57,9 +59,12 @@ def placement_svg(result: Result, not_used: Mapping[str, str] | None = None, *, 
     rows_used, rows_unused = -(-len(used) // _COLUMNS), -(-len(unused) // _COLUMNS)
     bottom = _row_y(rows_used)
     spots = {use.dc: _spot(index) for index, use in enumerate(used)}
-    body = [
+    heading = [
         f'<text class="heading" x="{_MARGIN}" y="28">Data centers, stages and links</text>',
-        f'<text class="quiet" x="{_MARGIN}" y="48">{escape(shortened(_subtitle(result), 118))}</text>',
+        f'<text class="quiet" x="{_MARGIN}" y="48">{escape(shortened(caption(result), 118))}</text>',
+    ]
+    body = [
+        *([] if in_page else heading),
         *(_link(result, here.dc, there.dc, spots) for here, there in pairwise(used)),
         *(_used_box(result, use, *spots[use.dc]) for use in used),
     ]
@@ -73,7 +78,7 @@ def placement_svg(result: Result, not_used: Mapping[str, str] | None = None, *, 
         x, y = _MARGIN + (_BOX + _GAP) * (index % _COLUMNS), top + (_UNUSED_HEIGHT + 12) * (index // _COLUMNS)
         body.append(_unused_box(result, name, (not_used or {}).get(name, ""), x, y))
     bottom = top + (_UNUSED_HEIGHT + 12) * rows_unused
-    above = _HEADING if in_page else 0  # the page has its own heading
+    above = _TOP - 2 if in_page else 0
     return (
         f'<svg class="placement" xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 {above} {_WIDTH} '
         f'{bottom - above}" width="{_WIDTH}" height="{bottom - above}"><title>Data centers, stages and links</title>'
@@ -98,7 +103,8 @@ def _spot(index: int) -> tuple[int, int]:
     return _MARGIN + column * (_BOX + _GAP), _row_y(row)
 
 
-def _subtitle(result: Result) -> str:
+def caption(result: Result) -> str:
+    """Pipeline across east and west: 4 pipelines of 16 microbatches, schedule auto."""
     plan = result.plan
     batches = plural(plan.num_microbatches, "microbatch")
     return f"{kind_of(plan)}: {plural(plan.num_pipelines, 'pipeline')} of {batches}, schedule {plan.schedule}"
@@ -137,8 +143,8 @@ def _chips(result: Result, use: DatacenterUse, x: int, y: int) -> str:
             f"<title>{said}</title></rect>"
         )
         if number <= _MOST_CHIPS:
-            middle = left + width / 2
-            parts.append(f'<text class="chip-text" x="{middle:.1f}" y="{y + 21}" text-anchor="middle">{stage}</text>')
+            middle, words = left + width / 2, f"stage {stage}" if width >= _WORD else str(stage)
+            parts.append(f'<text class="chip-text" x="{middle:.1f}" y="{y + 21}" text-anchor="middle">{words}</text>')
     return "".join(parts)
 
 

@@ -23,8 +23,10 @@ WAYS = {
 }
 WAY_HEADINGS = ["filling", "busy", "goodput", "in SLO", "TTFT p50", "TTFT p99", "slower", "at p99", "overruns"]
 WAY_NOTE = (
-    "slower: the training step, mean and p99. reactive sees only that a slot is idle now; fixed uses 68% of each "
-    "bubble; the oracle knows the future; dedicated are as many GPUs as the bubbles amount to, without training."
+    "busy: the training's GPUs, while whole steps ran and requests arrived; of dedicated, its own GPUs. slower: the "
+    "training step, mean and p99. reactive sees only that a slot is idle now; fixed uses 68% of each bubble; the "
+    "oracle knows the future; dedicated are GPUs without training, as many as the bubbles amount to, but enough for "
+    "an instance in each data center."
 )
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
@@ -105,7 +107,8 @@ def headline(study: Study) -> list[Figure]:
         Figure(
             label="GPU utilization",
             value=f"{percent(before(study))} → {percent(ours.gpu_utilization)}",
-            note="training alone, then with prefill",
+            note=f"training alone, then with prefill: {plural(_gpus(study, ours), 'GPU')} over "
+            f"{format_seconds(ours.duration_s)}, whole steps",
         ),
         Figure(
             label="training slower by",
@@ -119,9 +122,10 @@ def headline(study: Study) -> list[Figure]:
         ),
         Figure(
             label="against dedicated GPUs",
-            value=_times(ours_ttft["p50"], theirs_ttft["p50"]),
-            note=f"p50; p99 {_times(ours_ttft['p99'], theirs_ttft['p99'])}; dedicated: p50 "
-            f"{seconds(theirs_ttft['p50'])}, p99 {seconds(theirs_ttft['p99'])}",
+            value=_times(ours_ttft["p50"], theirs_ttft["p50"], " as long"),
+            note=f"p50, there {seconds(theirs_ttft['p50'])}; p99 {_times(ours_ttft['p99'], theirs_ttft['p99'])}, there "
+            f"{seconds(theirs_ttft['p99'])}; on {plural(_gpus(study, study.dedicated), 'GPU')} that only prefill, "
+            f"bubbles amount to {_bubble_gpus(study):.3g}",
         ),
         Figure(
             label="goodput",
@@ -136,7 +140,8 @@ def headline(study: Study) -> list[Figure]:
         Figure(
             label="prefilled",
             value=f"{count(_share(ours.tokens, ours.trace_s))} tokens/s",
-            note=f"{count(ours.tokens)} prompt tokens, {count(ours.reused_tokens)} of them found cached",
+            note=f"{count(ours.tokens)} prompt tokens of {format_seconds(ours.trace_s)} of arrivals, "
+            f"{count(ours.reused_tokens)} of them found cached",
         ),
         Figure(
             label="time of a decision",
@@ -146,8 +151,18 @@ def headline(study: Study) -> list[Figure]:
     ]
 
 
-def _times(ours: float, theirs: float) -> str:
-    return "-" if math.isnan(ours) or not theirs > 0 else f"{ours / theirs:.2f}x"
+def _gpus(study: Study, outcome: Outcome) -> int:
+    """GPUs whose utilization is told."""
+    return outcome.num_slots * study.result.plan.tensor_parallel
+
+
+def _bubble_gpus(study: Study) -> float:
+    """GPUs that would idle as long as there are bubbles."""
+    return _share(study.ours.offered_s, study.ours.duration_s) * study.result.plan.tensor_parallel
+
+
+def _times(ours: float, theirs: float, than: str = "") -> str:
+    return "-" if math.isnan(ours) or not theirs > 0 else f"{ours / theirs:.2f}x{than}"
 
 
 def _share(part: float, whole: float) -> float:

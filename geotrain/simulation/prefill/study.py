@@ -36,8 +36,9 @@ def study(scene: Scene, trace: Trace, *, rivals: bool = True, progress: Progress
     for request in trace.requests:
         if request.model and request.model not in known:
             raise InputError(f"{trace.name} asks for the model {request.model!r}, which is not served")
-    ours, player = _ours(scene, trace, progress)
+    # Before ours, so that compiling the controller is no part of the time of our decisions.
     dedicated = _dedicated(scene, trace, progress)
+    ours, player = _ours(scene, trace, progress)
     baselines: dict[str, Outcome] = {}
     if rivals:
         try:

@@ -141,6 +141,19 @@ def test_the_picture_has_a_box_for_every_data_center_and_says_why_one_is_not_use
     assert "west: not used, it brings nothing" in (ElementTree.fromstring(svg).findtext(f"{SVG}desc") or "")
 
 
+def test_a_page_breaks_the_caption_of_the_picture_itself():
+    answer = three_datacenters()
+    page = planning_html(answer, explain(answer))
+    caption = "pipeline across"
+    assert caption in page.partition("<svg")[0]
+    assert not any(caption in text for text in texts(placement_svg(answer.best.result, in_page=True)))
+    assert any(caption in text for text in texts(placement_svg(answer.best.result)))
+
+
+def test_a_stage_is_named_where_there_is_room_and_numbered_where_not():
+    assert "stage 0" in texts(placement_svg(chain(1, 2, 0))) and "0" in texts(placement_svg(chain(1, 7, 0)))
+
+
 @pytest.mark.parametrize(("datacenters", "stages_each", "unused"), [(1, 1, 0), (1, 60, 9), (5, 12, 2), (10, 2, 0)])
 def test_boxes_do_not_overlap_and_stay_inside(datacenters, stages_each, unused):
     root = ElementTree.fromstring(placement_svg(chain(datacenters, stages_each, unused)))

@@ -93,6 +93,7 @@ def assert_figures_add_up(found: Study, trace: Trace) -> None:
         assert outcome.used_s + sum(outcome.wasted_s.values()) == pytest.approx(outcome.offered_s, abs=1e-6)
         assert 0 <= outcome.training_utilization <= outcome.gpu_utilization <= 1 + 1e-9
         assert outcome.reused_tokens <= outcome.tokens
+        assert outcome.goodput_rps <= found.rate_rps * (1 + 1e-9)
     assert found.ours.met <= found.baselines["oracle"].met
     assert found.baselines["none"].slowdown.sum() == 0
     assert (np.diff(found.steps_s) > 0).all()
@@ -126,6 +127,12 @@ def test_in_any_weather_figures_add_up(data: st.DataObject) -> None:
     lenient = replace(found.baselines["oracle"], met=most, done=most, rejected=len(trace.requests) - most)
     lenient = replace(lenient, reasons={"busy": lenient.rejected}, ttft_s=np.ones(most))
     assert_figures_add_up(replace(found, baselines=found.baselines | {"oracle": lenient}), trace)
+
+
+def test_compiling_the_controller_is_no_part_of_our_decisions() -> None:
+    scene, order = scene_of(), list[str]()
+    study(scene, load(scene, 0.5, 3), rivals=False, progress=lambda name, share: order.append(name))
+    assert list(dict.fromkeys(order)) == ["dedicated", "geotrain"], "the same controller, compiled in the first play"
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0, 1.5])
