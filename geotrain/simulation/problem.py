@@ -10,7 +10,7 @@ from geotrain.action import PIPELINE_MASK, STAGE_MASK, Kind
 from geotrain.cluster.cluster import limit
 from geotrain.cost import StageCost, stage_costs, transfer_bytes
 from geotrain.errors import DoesNotFitError, InputError
-from geotrain.network import Path, path_between, ring_all_reduce_s, ring_of
+from geotrain.network import Path, Ring, most_on_a_pair, path_between, ring_all_reduce_s, ring_of, row_of
 from geotrain.plan import Plan
 from geotrain.schedule import Shape
 from geotrain.timeline import Floats, Ints
@@ -41,9 +41,9 @@ class Hop:
     """Slot stages."""
     target: int
     own: Path
-    """With the pipeline's own pair."""
+    """With the pipeline's own connections."""
     pooled: Path
-    """With all pairs of the cell."""
+    """With those of all pipelines of the cell."""
     capacity: float
     """Bytes per second of the link it is on; infinite inside a data center or where no limit is given."""
 
@@ -87,21 +87,41 @@ class Problem:
         )
 
     def _ways(self, source: int, target: int) -> tuple[Path, Path, float]:
-        """With the pipeline's own pair, with all pairs of the cell, and the link's capacity: alike between two dcs."""
-        plan = self.plan
-        ends = plan.stages[source].dc, plan.stages[target].dc
-        if ends not in self._known_ways:
+        """With the pipeline's own connections, with those of all the cell, and the link's capacity."""
+        if (source, target) not in self._known_ways:
+            plan = self.plan
             own, pooled = (
                 path_between(plan, source, target, pooled=pooled, size_bytes=self.transfer_bytes)
                 for pooled in (False, True)
             )
-            capacity = limit(plan.cluster.link(*ends).capacity) if own.crosses_wan else math.inf
-            self._known_ways[ends] = own, pooled, capacity
-        return self._known_ways[ends]
+            capacity = self._capacity(plan.stages[source].dc, plan.stages[target].dc) if own.crosses_wan else math.inf
+            self._known_ways[source, target] = own, pooled, capacity
+        return self._known_ways[source, target]
 
     @cached_property
-    def _known_ways(self) -> dict[tuple[str, str], tuple[Path, Path, float]]:
+    def _known_ways(self) -> dict[tuple[int, int], tuple[Path, Path, float]]:
         return {}
+
+    def _capacity(self, here: str, there: str) -> float:
+        """Of a link; where a pipeline crosses it several times over the same nodes, these crossings share the pair."""
+        plan, link = self.plan, self.plan.cluster.link(here, there)
+        rows = [
+            (row_of(plan, source), row_of(plan, target))
+            for source, target in self._crossings
+            if (plan.stages[source].dc, plan.stages[target].dc) == (here, there)
+        ]
+        alone = max(most_on_a_pair([way], plan.num_pipelines) for way in rows)
+        if most_on_a_pair(rows, plan.num_pipelines) == alone:
+            return limit(link.capacity)
+        return min(limit(link.capacity), limit(link.pair_cap) / alone * plan.num_pipelines)
+
+    @cached_property
+    def _crossings(self) -> list[tuple[int, int]]:
+        """Slot stages between which results go over the WAN."""
+        slots = len(self.plan.stages)
+        onward = {(s % slots, (s + 1) % slots) for s in range(slots * self.plan.interleave - 1)}
+        ways = onward | {(there, here) for here, there in onward}
+        return sorted((here, there) for here, there in ways if self.plan.crosses_wan(here, there))
 
     @cached_property
     def wan_boundaries(self) -> list[int]:
@@ -114,15 +134,20 @@ class Problem:
         plan = self.plan
         sent: dict[tuple[str, str], float] = {}
         if plan.replicas:
-            ring, gradients = ring_of(plan), sum(cost.gradient_bytes for cost in self.costs)
-            names = [dc.name for dc, _ in ring.groups]
-            return {ends: ring.sent_bytes(gradients) for ends in zip(names, [*names[1:], names[0]], strict=True)}
+            gradients = sum(cost.gradient_bytes for cost in self.costs)
+            names = [dc.name for dc, _ in self.ring.groups]
+            return {ends: self.ring.sent_bytes(gradients) for ends in zip(names, [*names[1:], names[0]], strict=True)}
         each = plan.num_microbatches * plan.num_pipelines * self.transfer_bytes
         for hop in self.hops:
             if hop.own.crosses_wan:
                 ends = plan.stages[hop.source].dc, plan.stages[hop.target].dc
                 sent[ends] = sent.get(ends, 0.0) + each
         return sent
+
+    @cached_property
+    def ring(self) -> Ring:
+        """The data centers of a plan with replicas."""
+        return ring_of(self.plan)
 
     @cached_property
     def available_bytes(self) -> list[float]:
@@ -294,7 +319,7 @@ class Problem:
     def _all_reduce_s(self, slot: int, size_bytes: float, hidden_s: float) -> float:
         plan = self.plan
         if plan.replicas:
-            return ring_of(plan).all_reduce_s(size_bytes, max(1, plan.stages[slot].layers), hidden_s)
+            return self.ring.all_reduce_s(size_bytes, max(1, plan.stages[slot].layers), hidden_s)
         return ring_all_reduce_s(plan.num_pipelines, size_bytes, plan.datacenter_of(slot))
 
     def activation_units(self, units: Ints) -> Floats:

@@ -187,7 +187,13 @@ def make_ring(copies: tuple[int, ...], *, capacity: float | None = None, sharing
     """Data centers in a ring of 1 GB/s pairs at 20 ms one way, 10 GB/s inside."""
     link = Link.model_validate({"rtt": 0.04, "pair_cap": 1e9, "capacity": capacity})
     dc = Datacenter.model_validate({"name": "a", "nodes": 99, "gpu": "h100", "fabric": {"rate": 10e9}})
-    return Ring(groups=[(dc, n) for n in copies], links=[link] * len(copies), sharing=sharing, connections="auto")
+    return Ring(
+        groups=[(dc, n) for n in copies],
+        links=[link] * len(copies),
+        stages=sharing,
+        tensor_parallel=1,
+        connections="auto",
+    )
 
 
 @pytest.mark.parametrize(
