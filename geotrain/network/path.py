@@ -69,7 +69,7 @@ def path_between(plan: Plan, source: int, target: int, *, pooled: bool, size_byt
     link, wanted = plan.cluster.link(here.name, there.name), plan.wan.connections
     own = Path(
         crosses_wan=True,
-        rate=_rate(link, wanted, sharing),
+        rate=rate_of(link, wanted, sharing=sharing),
         latency_s=(link.rtt_s or 0.0) / 2,
         pairs=1,
         connections=connections_for(link) if wanted == "auto" else wanted,
@@ -78,13 +78,12 @@ def path_between(plan: Plan, source: int, target: int, *, pooled: bool, size_byt
     return pool(own, plan.pipelines_per_cell, here, there, size_bytes) if pooled else own
 
 
-def _rate(link: Link, wanted: int | Literal["auto"], sharing: int) -> float:
-    """Bytes per second of one of the pipelines that share a pair, with the connections that the plan says."""
-    if wanted != "auto":
-        return pair_rate(link, wanted, sharing)
-    if link.pair_cap is None and link.capacity is None:
+def rate_of(link: Link, wanted: int | Literal["auto"], *, sharing: int = 1, width: int = 1) -> float:
+    """Bytes per second of one of those that share a pair, with `width` channels of the wanted connections."""
+    if wanted == "auto" and link.pair_cap is None and link.capacity is None:
         return math.inf  # no cap to reach: connections are added for as long as they help
-    return pair_rate(link, connections_for(link), sharing)
+    connections = connections_for(link) if wanted == "auto" else wanted
+    return pair_rate(link, connections * width, sharing)
 
 
 def _inside(dc: Datacenter) -> Path:
@@ -154,7 +153,7 @@ class Ring:
         rates = []
         for link, here, there in zip(self.links, rows, [*rows[1:], rows[0]], strict=True):
             sharing = most_on_a_pair(list(zip(here, there, strict=True)), self.pairs)
-            rate = _rate(link, self.connections, sharing)
+            rate = rate_of(link, self.connections, sharing=sharing)
             rates.append(min(rate, limit(link.capacity) / (self.pairs * self.stages)))
         return rates
 

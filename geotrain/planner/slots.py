@@ -5,8 +5,8 @@ from functools import cached_property
 from itertools import combinations
 
 from geotrain.cluster import Cluster, Link
-from geotrain.cost import Share, StageCost, stage_cost, transfer_bytes
-from geotrain.network import Row, connections_for, most_on_a_pair, pair_rate, ring_all_reduce_s
+from geotrain.cost import Share, StageCost, stage_cost, swapped_bytes, transfer_bytes
+from geotrain.network import Row, connections_for, most_on_a_pair, pair_rate, ring_all_reduce_s, swap_between
 from geotrain.planner.layout import Layout, Placement
 from geotrain.planner.partition import Load, every_partition, partition
 from geotrain.planner.placement import Measure
@@ -222,6 +222,7 @@ class Slots:
         way = _Way(self.num_microbatches(layout.num_pipelines))
         layers, pooled = layout.layers, layout.pipelines_per_cell
         last = len(layers) - 1
+        swap_s = self._swap_s(layout)
         stage = 0
         for place, (dc, stages) in enumerate(layout.placement):
             if place:
@@ -238,9 +239,31 @@ class Slots:
                 finish_s = cost.optimizer_s + ring_all_reduce_s(
                     copies, cost.gradient_bytes, self.cluster.datacenters[dc]
                 )
+                finish_s += swap_s if stage in (0, last) else 0.0
                 way.stages(count, cost, 0.0 if stage == last else self.recompute_s(cost), finish_s)
                 stage += count
         return way.floor_s
+
+    def _swap_s(self, layout: Layout) -> float:
+        """Of the gradients of a tied embedding, between the two ends of the pipeline."""
+        (first, _), (last, _) = layout.placement[0], layout.placement[-1]
+        layers = layout.layers
+        if len(layers) == 1 or not self.job.model.tied_embeddings:
+            return 0.0
+        gradient_bytes = min(
+            self.cost(first, layers[0], is_first=True, is_last=False).gradient_bytes,
+            self.cost(last, layers[-1], is_first=False, is_last=True).gradient_bytes,
+        )
+        here, there = (self.cluster.datacenters[dc] for dc in (first, last))
+        return swap_between(
+            self.cluster,
+            here,
+            there,
+            size_bytes=swapped_bytes(self.job, gradient_bytes),
+            width=self.tensor_parallel,
+            copies=1 if layout.replicas else layout.num_pipelines,
+            connections="auto",
+        ).total_s
 
     def _sharing(self, here: int, stages: int, there: int, num_pipelines: int) -> int:
         """Pipelines that share a pair of nodes, from the last of so many stages here to the first one there."""

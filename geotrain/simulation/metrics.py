@@ -89,6 +89,7 @@ def _links(played: Played, timeline: Timeline) -> list[LinkUse]:
     problem, plan = played.problem, played.problem.plan
     stages, transfers = plan.stages, timeline.transfers
     dcs = [stage.dc for stage in stages]
+    swapped = {} if problem.swap is None else problem.swap.ways()
     links = []
     for (source, target), size in problem.wan_bytes.items():
         hops = [h for h in problem.hops if (dcs[h.source], dcs[h.target]) == (source, target)]
@@ -96,6 +97,11 @@ def _links(played: Played, timeline: Timeline) -> list[LinkUse]:
         for hop_source, hop_target in {(h.source, h.target) for h in hops}:
             on_link |= (transfers.source == hop_source) & (transfers.target == hop_target)
         busy = _union_s(transfers.start_s[on_link], transfers.end_s[on_link])
+        if problem.swap is not None and (source, target) in swapped:  # once all transfers are through
+            rate, connections = swapped[source, target]
+            busy += problem.swap.size_bytes / rate
+        if hops:
+            rate, connections = hops[0].own.rate * hops[0].own.sharing, hops[0].own.connections
         price = plan.cluster.link(source, target).price_per_gb or 0.0
         links.append(
             LinkUse(
@@ -103,8 +109,8 @@ def _links(played: Played, timeline: Timeline) -> list[LinkUse]:
                 target=target,
                 size_bytes=size,
                 busy_fraction=busy / timeline.step_time_s if timeline.step_time_s else 0.0,
-                rate=hops[0].own.rate * hops[0].own.sharing,
-                connections=hops[0].own.connections,
+                rate=rate,
+                connections=connections,
                 cost=gigabytes(size) * price,
             )
         )
