@@ -67,7 +67,7 @@ class Seating:
 
     def _seats_of(self, dc: str) -> list[Seat]:
         plan, width = self.plan, self.plan.tensor_parallel
-        per_node = plan.cluster.datacenter(dc).gpus_per_node // width
+        per_node = plan.cluster.datacenter(dc).slots_per_node(width)
         slots = [(stage, pipeline) for stage in self._stages_in(dc) for pipeline in self.pipelines_in(dc)]
         return [
             Seat(

@@ -100,7 +100,11 @@ class Datacenter(Document):
 
     def num_slots(self, tensor_parallel: int) -> int:
         """Slots of that many GPUs each; a slot never spans two nodes."""
-        return self.nodes * (self.gpus_per_node // tensor_parallel)
+        return self.nodes * self.slots_per_node(tensor_parallel)
+
+    def slots_per_node(self, tensor_parallel: int) -> int:
+        """Slots of that many GPUs each on one node."""
+        return self.gpus_per_node // tensor_parallel
 
 
 class Link(Document):

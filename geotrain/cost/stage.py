@@ -56,6 +56,15 @@ def transfer_bytes(job: Job) -> float:
     return _or(job.profile.boundary_bytes, boundary_bytes(job))
 
 
+def swapped_bytes(job: Job, gradient_bytes: float) -> float:
+    """What each end of a pipeline sends the other after a step: the gradients of an embedding that is the head too.
+
+    They are among the `gradient_bytes` of the end's slot, however few a profile says those are.
+    """
+    tied = job.model.tied_embeddings * job.model.embedding_parameters * element_bytes(job)
+    return float(min(tied, gradient_bytes))
+
+
 def pass_times(rates: Rates, layer: Passes, layers: float, ends: Passes, recompute: Recompute) -> PassTimes:
     """Times of a stage by the formulas; layerwise recompute is part of backward."""
     each = rates.pass_times(layer, launched=True)

@@ -4,11 +4,13 @@ Occupancy and latency are separate: the next transfer may enter the channel whil
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from geotrain.cluster import Datacenter, Link
 from geotrain.cluster.cluster import limit
+from geotrain.network.nodes import Row, most_on_a_pair, row_of
 from geotrain.plan import Plan
 
 CHUNK_BYTES = 4e6
@@ -25,9 +27,11 @@ class Path:
     latency_s: float
     """From leaving the sender to being at the receiver."""
     pairs: int
-    """Node pairs that carry the transfer together."""
+    """Pipelines whose connections carry the transfer together."""
     connections: int
-    """TCP connections per pair."""
+    """TCP connections per pipeline."""
+    sharing: int = 1
+    """Pipelines that share a pair of nodes, each with an even part of its cap."""
 
     def occupancy_s(self, size_bytes: float) -> float:
         """How long the transfer holds its channel."""
@@ -48,12 +52,12 @@ def connections_for(link: Link) -> int:
     return max(1, math.ceil(target * link.rtt_s / link.tcp_window_bytes - 1e-9))
 
 
-def pair_rate(link: Link, connections: int) -> float:
-    """Bytes per second between a node and its peer: w = min(pair cap, connections x window / rtt)."""
+def pair_rate(link: Link, connections: int, sharing: int = 1) -> float:
+    """Bytes per second of one of the pipelines that share a pair: min(cap / sharing, connections x window / rtt)."""
     window_rate = math.inf
     if link.rtt_s and link.tcp_window_bytes is not None:
         window_rate = connections * link.tcp_window_bytes / link.rtt_s
-    return min(limit(link.pair_cap), window_rate)
+    return min(limit(link.pair_cap) / sharing, window_rate)
 
 
 def path_between(plan: Plan, source: int, target: int, *, pooled: bool, size_bytes: float) -> Path:
@@ -61,14 +65,25 @@ def path_between(plan: Plan, source: int, target: int, *, pooled: bool, size_byt
     here, there = plan.datacenter_of(source), plan.datacenter_of(target)
     if here.name == there.name:
         return _inside(here)
-    link = plan.cluster.link(here.name, there.name)
-    wanted = plan.wan.connections
-    connections = connections_for(link) if wanted == "auto" else wanted
-    rate = pair_rate(link, connections)
-    if wanted == "auto" and link.pair_cap is None and link.capacity is None:
-        rate = math.inf  # no cap to reach: connections are added for as long as they help
-    own = Path(crosses_wan=True, rate=rate, latency_s=(link.rtt_s or 0.0) / 2, pairs=1, connections=connections)
+    sharing = most_on_a_pair([(row_of(plan, source), row_of(plan, target))], plan.num_pipelines)
+    link, wanted = plan.cluster.link(here.name, there.name), plan.wan.connections
+    own = Path(
+        crosses_wan=True,
+        rate=rate_of(link, wanted, sharing=sharing),
+        latency_s=(link.rtt_s or 0.0) / 2,
+        pairs=1,
+        connections=connections_for(link) if wanted == "auto" else wanted,
+        sharing=sharing,
+    )
     return pool(own, plan.pipelines_per_cell, here, there, size_bytes) if pooled else own
+
+
+def rate_of(link: Link, wanted: int | Literal["auto"], *, sharing: int = 1, width: int = 1) -> float:
+    """Bytes per second of one of those that share a pair, with `width` channels of the wanted connections."""
+    if wanted == "auto" and link.pair_cap is None and link.capacity is None:
+        return math.inf  # no cap to reach: connections are added for as long as they help
+    connections = connections_for(link) if wanted == "auto" else wanted
+    return pair_rate(link, connections * width, sharing)
 
 
 def _inside(dc: Datacenter) -> Path:
@@ -78,7 +93,7 @@ def _inside(dc: Datacenter) -> Path:
 
 
 def pool(own: Path, pairs: int, here: Datacenter, there: Datacenter, size_bytes: float) -> Path:
-    """The same way with all pairs of a cell carrying one transfer: scatter here, cross together, gather there.
+    """The same way with all pipelines of a cell carrying one transfer: scatter here, cross together, gather there.
 
     The fabric moves (pairs - 1)/pairs of the bytes on each side while the WAN leg runs; what is not hidden is
     the scatter of the first chunk and the gather of the last.
@@ -92,7 +107,7 @@ def pool(own: Path, pairs: int, here: Datacenter, there: Datacenter, size_bytes:
         if fabric is not None:
             rate = min(rate, fabric.rate / moved)
             latency += fabric.latency_s + moved * min(size_bytes, CHUNK_BYTES) / fabric.rate
-    return Path(crosses_wan=True, rate=rate, latency_s=latency, pairs=pairs, connections=own.connections)
+    return replace(own, rate=rate, latency_s=latency, pairs=pairs)
 
 
 def ring_all_reduce_s(participants: int, size_bytes: float, dc: Datacenter) -> float:
@@ -114,32 +129,39 @@ class Ring:
     """Each data center, and its copies of the stage."""
     links: list[Link]
     """From each data center to the next."""
-    sharing: int
-    """Stages whose gradients cross at the same time."""
+    stages: int
+    """Whose gradients cross at the same time."""
+    tensor_parallel: int
     connections: int | Literal["auto"]
 
     @property
     def pairs(self) -> int:
-        """Nodes of a data center that each send a part."""
+        """Copies of a data center that each send a part of every stage's gradients."""
         return min(copies for _, copies in self.groups)
 
     def sent_bytes(self, size_bytes: float) -> float:
         """Over each link, of that many bytes of gradients."""
         return 2 * (len(self.groups) - 1) / len(self.groups) * size_bytes
 
-    def pair_rate(self, link: Link) -> float:
-        """Bytes per second that one pair gets."""
-        wanted = connections_for(link) if self.connections == "auto" else self.connections
-        unlimited = self.connections == "auto" and link.pair_cap is None and link.capacity is None
-        rate = math.inf if unlimited else pair_rate(link, wanted)
-        return min(rate, limit(link.capacity) / (self.pairs * self.sharing))
+    @cached_property
+    def rates(self) -> list[float]:
+        """Per link: bytes per second of one copy of a stage."""
+        rows = [
+            [Row(stage * copies, dc.slots_per_node(self.tensor_parallel)) for stage in range(self.stages)]
+            for dc, copies in self.groups
+        ]
+        rates = []
+        for link, here, there in zip(self.links, rows, [*rows[1:], rows[0]], strict=True):
+            sharing = most_on_a_pair(list(zip(here, there, strict=True)), self.pairs)
+            rate = rate_of(link, self.connections, sharing=sharing)
+            rates.append(min(rate, limit(link.capacity) / (self.pairs * self.stages)))
+        return rates
 
     def across_s(self, size_bytes: float) -> float:
         """The part over the WAN."""
         hops = 2 * (len(self.groups) - 1)
-        slowest = min(self.pair_rate(link) for link in self.links)
         latency = max((link.rtt_s or 0.0) / 2 for link in self.links)
-        return self.sent_bytes(size_bytes) / self.pairs / slowest + hops * latency
+        return self.sent_bytes(size_bytes) / self.pairs / min(self.rates) + hops * latency
 
     def all_reduce_s(self, size_bytes: float, chunks: int, hidden_s: float) -> float:
         """What is left after the backward, if that makes the chunks one after the other in the last `hidden_s`.
@@ -155,4 +177,10 @@ def ring_of(plan: Plan) -> Ring:
     """The data centers of a plan with replicas."""
     names = [dc.name for dc, _ in plan.groups]
     links = [plan.cluster.link(here, there) for here, there in zip(names, [*names[1:], names[0]], strict=True)]
-    return Ring(groups=plan.groups, links=links, sharing=len(plan.stages), connections=plan.wan.connections)
+    return Ring(
+        groups=plan.groups,
+        links=links,
+        stages=len(plan.stages),
+        tensor_parallel=plan.tensor_parallel,
+        connections=plan.wan.connections,
+    )

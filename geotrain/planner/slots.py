@@ -5,8 +5,8 @@ from functools import cached_property
 from itertools import combinations
 
 from geotrain.cluster import Cluster, Link
-from geotrain.cost import Share, StageCost, stage_cost, transfer_bytes
-from geotrain.network import connections_for, pair_rate, ring_all_reduce_s
+from geotrain.cost import Share, StageCost, stage_cost, swapped_bytes, transfer_bytes
+from geotrain.network import Row, connections_for, most_on_a_pair, pair_rate, ring_all_reduce_s, swap_between
 from geotrain.planner.layout import Layout, Placement
 from geotrain.planner.partition import Load, every_partition, partition
 from geotrain.planner.placement import Measure
@@ -27,6 +27,7 @@ class Slots:
         self._costs: dict[tuple[int, int, bool, bool], StageCost] = {}
         self._loads: dict[tuple[int, int, bool, bool], Load] = {}
         self._partitions: dict[tuple[Placement, int], list[tuple[int, ...]]] = {}
+        self._transfers: dict[int, list[list[float]]] = {}
 
     @property
     def is_measured(self) -> bool:
@@ -129,19 +130,15 @@ class Slots:
         names = [dc.name for dc in self.cluster.datacenters]
         return [[self.cluster.link(here, there) for there in names] for here in names]
 
-    def transfer_s(self, source: int, target: int) -> float:
-        """A microbatch over one pair, in that direction."""
-        return self._transfers[source][target]
+    def transfer_s(self, source: int, target: int, sharing: int = 1) -> float:
+        """A microbatch of one of the pipelines that share a pair, in that direction."""
+        if sharing not in self._transfers:
+            self._transfers[sharing] = [[self._transfer_s(link, sharing) for link in row] for row in self._links]
+        return self._transfers[sharing][source][target]
 
-    @cached_property
-    def _transfers(self) -> list[list[float]]:
-        size = transfer_bytes(self.job)
-
-        def seconds(link: Link) -> float:
-            capped = link.pair_cap is not None or link.capacity is not None
-            return size / pair_rate(link, connections_for(link)) if capped else 0.0
-
-        return [[seconds(link) for link in row] for row in self._links]
+    def _transfer_s(self, link: Link, sharing: int) -> float:
+        capped = link.pair_cap is not None or link.capacity is not None
+        return transfer_bytes(self.job) / pair_rate(link, connections_for(link), sharing) if capped else 0.0
 
     def hop_cost(self, here: int, there: int) -> float:
         """Seconds that a hop adds, there and back."""
@@ -225,11 +222,13 @@ class Slots:
         way = _Way(self.num_microbatches(layout.num_pipelines))
         layers, pooled = layout.layers, layout.pipelines_per_cell
         last = len(layers) - 1
+        swap_s = self._swap_s(layout)
         stage = 0
         for place, (dc, stages) in enumerate(layout.placement):
             if place:
-                before = layout.placement[place - 1][0]
-                way.hop(*self._hop(before, dc, pooled), *self._hop(dc, before, pooled))
+                before, stages_before = layout.placement[place - 1]
+                sharing = self._sharing(before, stages_before, dc, layout.num_pipelines)
+                way.hop(*self._hop(before, dc, sharing, pooled), *self._hop(dc, before, sharing, pooled))
             end = stage + stages
             while stage < end:
                 count = 1
@@ -240,13 +239,41 @@ class Slots:
                 finish_s = cost.optimizer_s + ring_all_reduce_s(
                     copies, cost.gradient_bytes, self.cluster.datacenters[dc]
                 )
+                finish_s += swap_s if stage in (0, last) else 0.0
                 way.stages(count, cost, 0.0 if stage == last else self.recompute_s(cost), finish_s)
                 stage += count
         return way.floor_s
 
-    def _hop(self, source: int, target: int, pooled: int) -> tuple[float, float]:
-        """One way: seconds on the channel of a pair, and the least until a transfer has arrived."""
-        alone = self.transfer_s(source, target)
+    def _swap_s(self, layout: Layout) -> float:
+        """Of the gradients of a tied embedding, between the two ends of the pipeline."""
+        (first, _), (last, _) = layout.placement[0], layout.placement[-1]
+        layers = layout.layers
+        if len(layers) == 1 or not self.job.model.tied_embeddings:
+            return 0.0
+        gradient_bytes = min(
+            self.cost(first, layers[0], is_first=True, is_last=False).gradient_bytes,
+            self.cost(last, layers[-1], is_first=False, is_last=True).gradient_bytes,
+        )
+        here, there = (self.cluster.datacenters[dc] for dc in (first, last))
+        return swap_between(
+            self.cluster,
+            here,
+            there,
+            size_bytes=swapped_bytes(self.job, gradient_bytes),
+            width=self.tensor_parallel,
+            copies=1 if layout.replicas else layout.num_pipelines,
+            connections="auto",
+        ).total_s
+
+    def _sharing(self, here: int, stages: int, there: int, num_pipelines: int) -> int:
+        """Pipelines that share a pair of nodes, from the last of so many stages here to the first one there."""
+        per_node = [self.cluster.datacenters[dc].slots_per_node(self.tensor_parallel) for dc in (here, there)]
+        ends = Row((stages - 1) * num_pipelines, per_node[0]), Row(0, per_node[1])
+        return most_on_a_pair([ends], num_pipelines)
+
+    def _hop(self, source: int, target: int, sharing: int, pooled: int) -> tuple[float, float]:
+        """One way: seconds on a pipeline's own channel, and the least until a transfer has arrived."""
+        alone = self.transfer_s(source, target, sharing)
         return alone, alone / pooled + (self.link(source, target).rtt_s or 0.0) / 2
 
 

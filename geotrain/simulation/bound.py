@@ -41,8 +41,7 @@ class _Floors:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.slots = len(problem.plan.stages)
-        reduce, update = problem.finish
-        self.finish = problem.seconds(reduce + update)
+        self.finish = problem.seconds(problem.finish)
         costs = problem.costs
         self.forward = np.array([c.forward_s for c in costs])
         limits = np.tile(problem.limits(split=True), len(costs) // self.slots)

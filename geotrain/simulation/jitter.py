@@ -128,8 +128,7 @@ def _step(board: Board, orders: Orders, jitter: Jitter, sample: int) -> float:
     for cell in range(cells):
         luck = np.random.default_rng([jitter.seed, sample, cell])
         work_end = np.maximum(work_end, board.play(orders, variation(board, jitter, luck)).work_end)
-    reduce, update = problem.finish
-    return int((work_end + reduce + update).max()) * step_factor(jitter, sample)
+    return int((work_end + problem.finish).max()) * step_factor(jitter, sample)
 
 
 def step_factor(jitter: Jitter, number: int) -> float:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from geotrain.action import Kind
-from geotrain.network import connections_for, ring_of
+from geotrain.network import connections_for
 from geotrain.plan import Plan, Sharing
 from geotrain.simulation.play import Played
 from geotrain.simulation.problem import Problem
@@ -89,6 +89,7 @@ def _links(played: Played, timeline: Timeline) -> list[LinkUse]:
     problem, plan = played.problem, played.problem.plan
     stages, transfers = plan.stages, timeline.transfers
     dcs = [stage.dc for stage in stages]
+    swapped = {} if problem.swap is None else problem.swap.ways()
     links = []
     for (source, target), size in problem.wan_bytes.items():
         hops = [h for h in problem.hops if (dcs[h.source], dcs[h.target]) == (source, target)]
@@ -96,6 +97,11 @@ def _links(played: Played, timeline: Timeline) -> list[LinkUse]:
         for hop_source, hop_target in {(h.source, h.target) for h in hops}:
             on_link |= (transfers.source == hop_source) & (transfers.target == hop_target)
         busy = _union_s(transfers.start_s[on_link], transfers.end_s[on_link])
+        if problem.swap is not None and (source, target) in swapped:  # once all transfers are through
+            rate, connections = swapped[source, target]
+            busy += problem.swap.size_bytes / rate
+        if hops:
+            rate, connections = hops[0].own.rate * hops[0].own.sharing, hops[0].own.connections
         price = plan.cluster.link(source, target).price_per_gb or 0.0
         links.append(
             LinkUse(
@@ -103,8 +109,8 @@ def _links(played: Played, timeline: Timeline) -> list[LinkUse]:
                 target=target,
                 size_bytes=size,
                 busy_fraction=busy / timeline.step_time_s if timeline.step_time_s else 0.0,
-                rate=hops[0].own.rate,
-                connections=hops[0].own.connections,
+                rate=rate,
+                connections=connections,
                 cost=gigabytes(size) * price,
             )
         )
@@ -113,7 +119,7 @@ def _links(played: Played, timeline: Timeline) -> list[LinkUse]:
 
 def _gradient_links(problem: Problem, step_s: float) -> list[LinkUse]:
     """Gradients around the ring of data centers; activations stay inside each."""
-    ring, plan = ring_of(problem.plan), problem.plan
+    ring, plan = problem.ring, problem.plan
     busy = max(ring.across_s(cost.gradient_bytes) for cost in problem.costs)
     return [
         LinkUse(
@@ -121,11 +127,11 @@ def _gradient_links(problem: Problem, step_s: float) -> list[LinkUse]:
             target=target,
             size_bytes=size,
             busy_fraction=min(1.0, busy / step_s) if step_s else 0.0,
-            rate=ring.pair_rate(link),
+            rate=rate,
             connections=connections_for(link) if plan.wan.connections == "auto" else plan.wan.connections,
             cost=gigabytes(size) * (link.price_per_gb or 0.0),
         )
-        for ((source, target), size), link in zip(problem.wan_bytes.items(), ring.links, strict=True)
+        for ((source, target), size), link, rate in zip(problem.wan_bytes.items(), ring.links, ring.rates, strict=True)
     ]
 
 

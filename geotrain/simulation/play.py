@@ -49,8 +49,7 @@ class Played:
     @property
     def step_ticks(self) -> int:
         """The step's length."""
-        reduce, update = self.problem.finish
-        return int((self.work_end + reduce + update).max())
+        return int((self.work_end + self.problem.finish).max())
 
     @property
     def longest_span_ticks(self) -> int:
@@ -72,8 +71,7 @@ class Played:
     def timeline(self) -> Timeline:
         """The step in seconds."""
         seconds, slots = self.problem.seconds, len(self.problem.plan.stages)
-        reduce, update = self.problem.finish
-        work_end = self.work_end
+        update_start = self.problem.update_start(self.work_end)
         sender = self.transfers[0] >> STAGE_SHIFT & STAGE_MASK
         backward = (self.transfers[0] & 1).astype(np.bool_)
         return Timeline(
@@ -99,9 +97,9 @@ class Played:
                 end_s=seconds(self.transfers[2]),
                 arrive_s=seconds(self.transfers[3]),
             ),
-            reduce_start_s=seconds(work_end),
-            update_start_s=seconds(work_end + reduce),
-            update_end_s=seconds(work_end + reduce + update),
+            reduce_start_s=seconds(self.work_end),
+            update_start_s=seconds(update_start),
+            update_end_s=seconds(update_start + self.problem.update),
         )
 
 

@@ -8,9 +8,19 @@ import numpy as np
 
 from geotrain.action import PIPELINE_MASK, STAGE_MASK, Kind
 from geotrain.cluster.cluster import limit
-from geotrain.cost import StageCost, stage_costs, transfer_bytes
+from geotrain.cost import StageCost, stage_costs, swapped_bytes, transfer_bytes
 from geotrain.errors import DoesNotFitError, InputError
-from geotrain.network import Path, path_between, ring_all_reduce_s, ring_of
+from geotrain.network import (
+    Path,
+    Ring,
+    Swap,
+    most_on_a_pair,
+    path_between,
+    ring_all_reduce_s,
+    ring_of,
+    row_of,
+    swap_between,
+)
 from geotrain.plan import Plan
 from geotrain.schedule import Shape
 from geotrain.timeline import Floats, Ints
@@ -41,9 +51,9 @@ class Hop:
     """Slot stages."""
     target: int
     own: Path
-    """With the pipeline's own pair."""
+    """With the pipeline's own connections."""
     pooled: Path
-    """With all pairs of the cell."""
+    """With those of all pipelines of the cell."""
     capacity: float
     """Bytes per second of the link it is on; infinite inside a data center or where no limit is given."""
 
@@ -87,21 +97,41 @@ class Problem:
         )
 
     def _ways(self, source: int, target: int) -> tuple[Path, Path, float]:
-        """With the pipeline's own pair, with all pairs of the cell, and the link's capacity: alike between two dcs."""
-        plan = self.plan
-        ends = plan.stages[source].dc, plan.stages[target].dc
-        if ends not in self._known_ways:
+        """With the pipeline's own connections, with those of all the cell, and the link's capacity."""
+        if (source, target) not in self._known_ways:
+            plan = self.plan
             own, pooled = (
                 path_between(plan, source, target, pooled=pooled, size_bytes=self.transfer_bytes)
                 for pooled in (False, True)
             )
-            capacity = limit(plan.cluster.link(*ends).capacity) if own.crosses_wan else math.inf
-            self._known_ways[ends] = own, pooled, capacity
-        return self._known_ways[ends]
+            capacity = self._capacity(plan.stages[source].dc, plan.stages[target].dc) if own.crosses_wan else math.inf
+            self._known_ways[source, target] = own, pooled, capacity
+        return self._known_ways[source, target]
 
     @cached_property
-    def _known_ways(self) -> dict[tuple[str, str], tuple[Path, Path, float]]:
+    def _known_ways(self) -> dict[tuple[int, int], tuple[Path, Path, float]]:
         return {}
+
+    def _capacity(self, here: str, there: str) -> float:
+        """Of a link; where a pipeline crosses it several times over the same nodes, these crossings share the pair."""
+        plan, link = self.plan, self.plan.cluster.link(here, there)
+        rows = [
+            (row_of(plan, source), row_of(plan, target))
+            for source, target in self._crossings
+            if (plan.stages[source].dc, plan.stages[target].dc) == (here, there)
+        ]
+        alone = max(most_on_a_pair([way], plan.num_pipelines) for way in rows)
+        if most_on_a_pair(rows, plan.num_pipelines) == alone:
+            return limit(link.capacity)
+        return min(limit(link.capacity), limit(link.pair_cap) / alone * plan.num_pipelines)
+
+    @cached_property
+    def _crossings(self) -> list[tuple[int, int]]:
+        """Slot stages between which results go over the WAN."""
+        slots = len(self.plan.stages)
+        onward = {(s % slots, (s + 1) % slots) for s in range(slots * self.plan.interleave - 1)}
+        ways = onward | {(there, here) for here, there in onward}
+        return sorted((here, there) for here, there in ways if self.plan.crosses_wan(here, there))
 
     @cached_property
     def wan_boundaries(self) -> list[int]:
@@ -114,15 +144,23 @@ class Problem:
         plan = self.plan
         sent: dict[tuple[str, str], float] = {}
         if plan.replicas:
-            ring, gradients = ring_of(plan), sum(cost.gradient_bytes for cost in self.costs)
-            names = [dc.name for dc, _ in ring.groups]
-            return {ends: ring.sent_bytes(gradients) for ends in zip(names, [*names[1:], names[0]], strict=True)}
+            gradients = sum(cost.gradient_bytes for cost in self.costs)
+            names = [dc.name for dc, _ in self.ring.groups]
+            return {ends: self.ring.sent_bytes(gradients) for ends in zip(names, [*names[1:], names[0]], strict=True)}
         each = plan.num_microbatches * plan.num_pipelines * self.transfer_bytes
         for hop in self.hops:
             if hop.own.crosses_wan:
                 ends = plan.stages[hop.source].dc, plan.stages[hop.target].dc
                 sent[ends] = sent.get(ends, 0.0) + each
+        if self.swap is not None:
+            for ends in self.swap.ways():
+                sent[ends] = sent.get(ends, 0.0) + self.swap.size_bytes
         return sent
+
+    @cached_property
+    def ring(self) -> Ring:
+        """The data centers of a plan with replicas."""
+        return ring_of(self.plan)
 
     @cached_property
     def available_bytes(self) -> list[float]:
@@ -183,7 +221,7 @@ class Problem:
         slowest = sum(max(self._slowest_s(hop), hop.pooled.occupancy_s(self.transfer_bytes)) for hop in self.hops)
         latency = sum(hop.own.latency_s + hop.pooled.latency_s for hop in self.hops)
         serial = self.plan.num_microbatches * self.plan.pipelines_per_cell * (work + slowest + latency)
-        longest = serial + max(map(sum, zip(*self._finish_s, strict=True)))
+        longest = serial + max(self._reduce_s) + max(self._update_s) + (self.swap.total_s if self.swap else 0.0)
         if not longest <= _LONGEST_S:
             raise InputError(
                 f"a step may take {longest:.3g} s and must take at most {_LONGEST_S:.0e} s to be simulated: look for a "
@@ -274,27 +312,72 @@ class Problem:
         return np.array(limits, dtype=np.int64)
 
     @cached_property
-    def finish(self) -> tuple[Ints, Ints]:
-        """Per slot stage: ticks of the all-reduce and of the optimizer that follow its last action."""
-        reduce_s, update_s = self._finish_s
-        return self.ticks(np.array(reduce_s)), self.ticks(np.array(update_s))
+    def swap(self) -> Swap | None:
+        """Of the two ends of a pipeline whose embedding is also its head; None where there is nothing to swap."""
+        plan, last = self.plan, len(self.plan.stages) - 1
+        gradients = min(self._gradient_bytes(slot) for slot in (0, last))
+        size_bytes = swapped_bytes(plan.job, gradients)
+        if last == 0 or size_bytes == 0:
+            return None
+        groups = plan.groups if plan.replicas else [(plan.datacenter_of(0), plan.num_pipelines)]
+        swaps = [
+            swap_between(
+                plan.cluster,
+                here,
+                here if plan.replicas else plan.datacenter_of(last),
+                size_bytes=size_bytes,
+                width=plan.tensor_parallel,
+                copies=copies,
+                connections=plan.wan.connections,
+            )
+            for here, copies in groups
+        ]
+        return max(swaps, key=lambda swap: swap.total_s)
 
     @cached_property
-    def _finish_s(self) -> tuple[list[float], list[float]]:
-        """The same in seconds."""
+    def finish(self) -> Ints:
+        """Per slot stage: ticks from its last action to the end of the step, if it is the one that all wait for."""
+        finish = self._reduce + self.update
+        if self.swap is not None:  # both ends begin their optimizer once they have swapped
+            ends = [0, -1]
+            finish[ends] = self._reduce[ends] + self.ticks(self.swap.total_s) + self.update[ends].max()
+        return finish
+
+    @cached_property
+    def update(self) -> Ints:
+        """Per slot stage: ticks of the optimizer."""
+        return self.ticks(np.array(self._update_s))
+
+    def update_start(self, work_end: Ints) -> Ints:
+        """Per slot stage: when its optimizer begins, if its last action ends then: after all-reduce and swap."""
+        start = work_end + self._reduce
+        if self.swap is not None:
+            start[[0, -1]] = max(start[0], start[-1]) + self.ticks(self.swap.total_s)
+        return start
+
+    @cached_property
+    def _reduce(self) -> Ints:
+        return self.ticks(np.array(self._reduce_s))
+
+    @cached_property
+    def _update_s(self) -> list[float]:
         slots = len(self.plan.stages)
-        reduce_s, update_s = [], []
-        for slot in range(slots):
-            costs = self.costs[slot::slots]
-            gradients = sum(cost.gradient_bytes for cost in costs)
-            reduce_s.append(self._all_reduce_s(slot, gradients, sum(cost.weight_grad_s for cost in costs)))
-            update_s.append(sum(cost.optimizer_s for cost in costs))
-        return reduce_s, update_s
+        return [sum(cost.optimizer_s for cost in self.costs[slot::slots]) for slot in range(slots)]
+
+    @cached_property
+    def _reduce_s(self) -> list[float]:
+        """Per slot stage: the all-reduce that follows its last action."""
+        slots = len(self.plan.stages)
+        hidden_s = [sum(cost.weight_grad_s for cost in self.costs[slot::slots]) for slot in range(slots)]
+        return [self._all_reduce_s(slot, self._gradient_bytes(slot), hidden_s[slot]) for slot in range(slots)]
+
+    def _gradient_bytes(self, slot: int) -> float:
+        return sum(cost.gradient_bytes for cost in self.costs[slot :: len(self.plan.stages)])
 
     def _all_reduce_s(self, slot: int, size_bytes: float, hidden_s: float) -> float:
         plan = self.plan
         if plan.replicas:
-            return ring_of(plan).all_reduce_s(size_bytes, max(1, plan.stages[slot].layers), hidden_s)
+            return self.ring.all_reduce_s(size_bytes, max(1, plan.stages[slot].layers), hidden_s)
         return ring_all_reduce_s(plan.num_pipelines, size_bytes, plan.datacenter_of(slot))
 
     def activation_units(self, units: Ints) -> Floats:

@@ -5,7 +5,6 @@ from functools import cached_property
 
 import numpy as np
 
-from geotrain.cluster.cluster import limit
 from geotrain.network import Path
 from geotrain.simulation import kernel
 from geotrain.simulation.problem import Hop, Problem
@@ -18,7 +17,7 @@ class Wiring:
 
     problem: Problem
     pooled: frozenset[int]
-    """Boundaries of slot stages at which a cell's pairs take turns together."""
+    """Boundaries of slot stages at which a cell's pipelines take turns together."""
     alike: bool = True
     """All pipelines do the same in the same time."""
 
@@ -52,13 +51,13 @@ class Wiring:
         """Directed pairs of data centers whose capacity can bind, numbered."""
         plan = self.problem.plan
         rates: dict[tuple[str, str], dict[tuple[int, int], float]] = {}
+        capacities: dict[tuple[str, str], float] = {}
         for hop in self.problem.hops:
             if hop.own.crosses_wan:
                 each = plan.cells if self.is_pooled(hop) else plan.num_pipelines
                 rates.setdefault(self._datacenters(hop), {})[hop.source, hop.target] = self.path(hop).rate * each
-        binding = [
-            link for link, rate in rates.items() if sum(rate.values()) > limit(plan.cluster.link(*link).capacity)
-        ]
+                capacities[self._datacenters(hop)] = hop.capacity
+        binding = [link for link, rate in rates.items() if sum(rate.values()) > capacities[link]]
         return {link: number for number, link in enumerate(binding)}
 
     def _datacenters(self, hop: Hop) -> tuple[str, str]:
@@ -83,18 +82,16 @@ class Wiring:
         """The kernel's `channels`, `flows` and `links` at the start of a step."""
         plan, tick_s = self.problem.plan, 10.0**-self.problem.digits
         channels = np.zeros((len(self.channels), kernel.CHANNEL_COLUMNS), dtype=np.int64)
-        flows = np.zeros((len(self.channels), 3))
+        flows, links = np.zeros((len(self.channels), 3)), np.zeros((len(self.links), 4))
         channels[:, [kernel.LINK, kernel.ON_WIRE]] = kernel.NOTHING
         for hop in self.problem.hops:
             path = self.path(hop)
             if not path.is_instant:
                 number = self.channels[hop.source, hop.target]
                 channels[number, kernel.POOLED] = self.is_pooled(hop)
-                channels[number, kernel.LINK] = self.links.get(self._datacenters(hop), kernel.NOTHING)
+                link = channels[number, kernel.LINK] = self.links.get(self._datacenters(hop), kernel.NOTHING)
+                if link != kernel.NOTHING:
+                    links[link, kernel.CAPACITY] = hop.capacity * tick_s / (plan.cells * self.copies)
                 channels[number, kernel.PAIRS] = path.pairs
                 flows[number, kernel.CAP] = path.rate / path.pairs * tick_s
-        links = np.zeros((len(self.links), 4))
-        for link, number in self.links.items():
-            shared_by = plan.cells * self.copies
-            links[number, kernel.CAPACITY] = limit(plan.cluster.link(*link).capacity) * tick_s / shared_by
         return np.tile(channels, (self.num_pipelines, 1)), np.tile(flows, (self.num_pipelines, 1)), links

@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.distributed.tensor.parallel import parallelize_module
 
-from geotrain.cost import stage_costs, transfer_bytes
+from geotrain.cost import StageCost, stage_costs, swapped_bytes, transfer_bytes
 from geotrain.device import Device
 from geotrain.model import Config, weights
 from geotrain.model.llama import Part, tensor_parallel_plan
@@ -86,6 +87,7 @@ class Assembly:
                 last=self.last,
                 parcel_bytes=self.form.shape[0],
                 copies=self.groups.copies,
+                ends=self._emulated_ends(list(costs.values()), control, wiring, leaving),
                 device=Device(self.options.devices, self.seat.name, deadline_s=self.options.deadline_s),
             )
         parts = self._parts()
@@ -103,7 +105,7 @@ class Assembly:
             compute,
             optimizer,
             copies=self.groups.copies,
-            ends=self._ends(parts, control, wiring, leaving),
+            ends=self._ends(_tied_end(parts), control, wiring, leaving),
             counts=pipeline == 0,
             part=self.seat.part,
         )
@@ -131,7 +133,19 @@ class Assembly:
             parallelize_module(part, self.groups.mesh["part"], tensor_parallel_plan(part))
         return part
 
-    def _ends(self, parts: dict[int, Part], control: Control, wiring: Wiring, leaving: Leaving) -> TiedEnds | None:
+    def _emulated_ends(
+        self, costs: list[StageCost], control: Control, wiring: Wiring, leaving: Leaving
+    ) -> TiedEnds | None:
+        """The same with as many zeros as the simulator lets the ends swap."""
+        slots = len(self.plan.stages)
+        gradients = min(sum(cost.gradient_bytes for cost in costs[slot::slots]) for slot in (0, slots - 1))
+        numbers = int(swapped_bytes(self.plan.job, gradients)) // 4 // self.plan.tensor_parallel
+        if not numbers:
+            return None
+        end = torch.zeros(numbers) if self.seat.stage in (0, slots - 1) else None
+        return self._ends(end, control, wiring, leaving)
+
+    def _ends(self, end: Tensor | None, control: Control, wiring: Wiring, leaving: Leaving) -> TiedEnds | None:
         """Both ends of a tied head; the first pipeline's two are joined, over the WAN if need be."""
         slots = len(self.plan.stages)
         first, last = 0, self.last % slots
@@ -142,7 +156,6 @@ class Assembly:
             across = wiring.join_ends(control, first, last, leaving)
         elif self.seat.pipeline == 0 and self.seat.stage in (first, last):
             across = self.seating.at(0, last if self.seat.stage == first else first)[self.seat.part].rank
-        end = next((part.tied_end for part in parts.values() if part.tied_end is not None), None)
         if end is None:
             return None
         return TiedEnds(
@@ -153,6 +166,11 @@ class Assembly:
             job=wiring.identity.job,
             deadline_s=self.options.deadline_s,
         )
+
+
+def _tied_end(parts: dict[int, Part]) -> Tensor | None:
+    """What a slot holds of a tied head, if it holds an end."""
+    return next((part.tied_end for part in parts.values() if part.tied_end is not None), None)
 
 
 def open_batches(plan: Plan, options: Options) -> Batches | None:

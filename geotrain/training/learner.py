@@ -113,10 +113,11 @@ class EmulatedLearner:
         last: int,
         parcel_bytes: int,
         copies: dist.ProcessGroup | None,
+        ends: TiedEnds | None,
         device: Device,
     ) -> None:
         self.compute = EmulatedCompute(costs, last=last, parcel_bytes=parcel_bytes, device=device)
-        self._copies, self._device = copies, device
+        self._copies, self._ends, self._device = copies, ends, device
         self._gradients = torch.zeros(int(sum(cost.gradient_bytes for cost in costs.values())) // 4)
         self._optimizer_s = sum(cost.optimizer_s for cost in costs.values())
 
@@ -124,9 +125,11 @@ class EmulatedLearner:
         """Nothing to forget."""
 
     def reduce(self) -> None:
-        """Real bytes over the data center's network."""
+        """Real bytes over the data center's network, and between the two ends of a tied head."""
         if self._copies is not None and len(self._gradients):
             dist.all_reduce(self._gradients, group=self._copies)
+        if self._ends is not None:
+            self._ends.sum()
 
     def loss(self) -> float:
         """None is computed."""

@@ -62,12 +62,14 @@ def test_json_has_the_names_and_types_of_the_contract(geotrain):
     assert figures["tokens_per_s"] == pytest.approx(3 * 4 * 4096 / figures["step_time_s"])
 
 
-def test_each_link_and_direction_carries_every_microbatch_once(geotrain):
+def test_each_link_and_direction_carries_every_microbatch_once_and_the_tied_embedding(geotrain):
     links = geotrain("simulate", "plan.yaml", "--json").json["wan"]
     assert sorted((link["from"], link["to"], link["bytes"]) for link in links) == [
         ("east", "south", 3 * 4 * 33_554_432),
+        ("east", "west", 2 * 50_257 * 4096),
         ("south", "east", 3 * 4 * 33_554_432),
         ("south", "west", 3 * 4 * 33_554_432),
+        ("west", "east", 2 * 50_257 * 4096),
         ("west", "south", 3 * 4 * 33_554_432),
     ]
     assert all(0 < link["busy_fraction"] < 1 for link in links)

@@ -183,11 +183,19 @@ def test_a_ring_moves_twice_all_but_one_part(participants: int, fabric: dict[str
     assert ring_all_reduce_s(participants, 1000 * MB, dc) == pytest.approx(seconds)
 
 
-def make_ring(copies: tuple[int, ...], *, capacity: float | None = None, sharing: int = 1) -> Ring:
+def make_ring(copies: tuple[int, ...], *, capacity: float | None = None, stages: int = 1, gpus: int = 1) -> Ring:
     """Data centers in a ring of 1 GB/s pairs at 20 ms one way, 10 GB/s inside."""
     link = Link.model_validate({"rtt": 0.04, "pair_cap": 1e9, "capacity": capacity})
-    dc = Datacenter.model_validate({"name": "a", "nodes": 99, "gpu": "h100", "fabric": {"rate": 10e9}})
-    return Ring(groups=[(dc, n) for n in copies], links=[link] * len(copies), sharing=sharing, connections="auto")
+    dc = Datacenter.model_validate(
+        {"name": "a", "nodes": 99, "gpus_per_node": gpus, "gpu": "h100", "fabric": {"rate": 10e9}}
+    )
+    return Ring(
+        groups=[(dc, n) for n in copies],
+        links=[link] * len(copies),
+        stages=stages,
+        tensor_parallel=1,
+        connections="auto",
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,7 +207,10 @@ def make_ring(copies: tuple[int, ...], *, capacity: float | None = None, sharing
         pytest.param(make_ring((4, 2)), 1.0 / 2 + 2 * 0.02, id="uneven"),
         pytest.param(make_ring((4, 4, 4)), 4 / 3 / 4 + 4 * 0.02, id="three"),
         pytest.param(make_ring((4, 4), capacity=2e9), 1.0 / 2 + 2 * 0.02, id="capacity"),
-        pytest.param(make_ring((4, 4), capacity=2e9, sharing=2), 1.0 + 2 * 0.02, id="shared"),
+        pytest.param(make_ring((4, 4), capacity=2e9, stages=2), 1.0 + 2 * 0.02, id="shared"),
+        # Copies on the same two nodes share their pair: all four; or two, on each of two pairs, of either stage.
+        pytest.param(make_ring((4, 4), gpus=4), 1.0 + 2 * 0.02, id="one-node"),
+        pytest.param(make_ring((4, 4), gpus=2, stages=2), 1.0 / 2 + 2 * 0.02, id="two-nodes-per-stage"),
     ],
 )
 def test_gradients_of_a_gigabyte_around_a_ring(ring: Ring, seconds: float):

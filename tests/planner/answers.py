@@ -23,7 +23,11 @@ def make_plan(names: list[str], *, used: list[str], replicas: list[str] | None =
             "datacenters": [datacenter(name) for name in names],
             "wan": {"default": {"rtt": "30 ms", "pair_cap": "10 Gbit/s", "tcp_window": "4 MB", "price_per_gb": 0.01}},
         },
-        "job": {"model": {"name": "gpt-b", "layers": 8}, "sequence": 2048, "microbatches": 8},
+        "job": {
+            "model": {"name": "gpt-b", "layers": 8, "tied_embeddings": False},
+            "sequence": 2048,
+            "microbatches": 8,
+        },
         "stages": [{"dc": name, "layers": 8 // len(used)} for name in used],
         "pipelines_per_cell": 2,
         "schedule": "1f1b",

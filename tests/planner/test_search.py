@@ -219,9 +219,9 @@ def test_more_bandwidth_does_not_hurt(seed: int) -> None:
 
 
 def test_a_layout_that_only_a_few_rules_have_played_counts_in_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seed 49, with only the best played in full: the plan for less bandwidth is 1.9% better, and the answer for more
+    """Seed 373, with only the best played in full: the plan for less bandwidth is 1.4% better, and the answer for more
     says that this can be."""
     monkeypatch.setattr("geotrain.planner.search._FEW_CONTENDERS", 0)
-    pairs = list(compared(*random_case(49)))
+    pairs = list(compared(*random_case(373)))
     assert max(pair.better for pair in pairs) > 0.01
     assert all(pair.better <= pair.stated for pair in pairs)

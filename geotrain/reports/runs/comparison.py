@@ -16,6 +16,7 @@ from geotrain.plan import Plan
 from geotrain.reports.runs.means import Mean, Sort, sorts, span_means
 from geotrain.reports.textbars import figure_table
 from geotrain.reports.words import percent, plan_sentence
+from geotrain.simulation.problem import Problem
 from geotrain.training.recording import Recording
 from geotrain.units import format_rate, format_seconds, format_traffic, plural
 
@@ -129,7 +130,13 @@ class RunComparison:
 
     def size_bytes(self, row: Row) -> float:
         """What a link carries in a step."""
-        return row.count * transfer_bytes(self.measured.plan.job)
+        return row.count * transfer_bytes(self.measured.plan.job) + self._swapped.get(row.sort.ends, 0.0)
+
+    @cached_property
+    def _swapped(self) -> dict[tuple[str, str], float]:
+        """Between data centers: gradients of a tied embedding, which are part of the all-reduce."""
+        swap = Problem(self.measured.plan).swap
+        return {} if swap is None else dict.fromkeys(swap.ways(), swap.size_bytes)
 
 
 def _is_called(device: str, gpu: str) -> bool:

@@ -24,7 +24,7 @@ class Case:
         self.microbatches = range(self.shape.num_microbatches)
         self.pipelines = range(wiring.num_pipelines)
         self.channel, occupancy, latency, _ = wiring.hop_rows()
-        self._set_clock(problem.durations, occupancy, latency, problem.finish[0] + problem.finish[1], most)
+        self._set_clock(problem.durations, occupancy, latency, problem.finish, most)
         self.held = problem.held(split=True)
         at_once = self.durations[Kind.W] == 0  # W right after I, as one B: nothing waits in between
         self.held[Kind.I, at_once] += self.held[Kind.W, at_once]

@@ -135,12 +135,11 @@ class Step:
     @property
     def busy_s(self) -> float:
         """Seconds in which it computes on them: all but the all-reduce."""
-        reduce = int(self._steps.board.problem.finish[0].sum()) * len(self._last_holds)
-        return self.taken_s - self._in_seconds(reduce)
+        return self.taken_s - self._in_seconds(int(self._reduce.sum()) * len(self._last_holds))
 
     def update_s(self, slot: int) -> float:
         """The optimizer's part of the slot's last position."""
-        return self._in_seconds(int(self._steps.board.problem.finish[1][slot % self._steps.num_stages]))
+        return self._in_seconds(int(self._steps.board.problem.update[slot % self._steps.num_stages]))
 
     def _in_seconds(self, ticks: int) -> float:
         return float(self._steps.board.problem.seconds(np.array(ticks))) * self._factor
@@ -149,11 +148,12 @@ class Step:
         board = self._steps.board
         played = board.play(self._steps.orders, self._variation, self._holds)
         by_slot = np.argsort(played.slot_of_action, kind="stable")
-        reduce, update = board.problem.finish
         # The all-reduce of a stage waits for its last slot.
-        finish = played.work_end + self._last_holds.max(axis=0) + reduce + update
+        reduce_start = played.work_end + self._last_holds.max(axis=0)
+        update_start = board.problem.update_start(reduce_start)
+        self._reduce = update_start - reduce_start
         self.starts_s = self._lists(played.actions[1, by_slot], played.work_end)
-        self.ends_s = self._lists(played.actions[2, by_slot], finish)
+        self.ends_s = self._lists(played.actions[2, by_slot], update_start + board.problem.update)
         self.length_s = max(ends[-1] for ends in self.ends_s)
 
     def _lists(self, actions: Ints, last: Ints) -> list[list[float]]:

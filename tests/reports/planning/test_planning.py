@@ -60,7 +60,7 @@ def test_the_answer_shows_the_plan_beside_the_published_algorithm():
     text = " ".join(show(answer_table(found, worth(found, without))).split())
 
     for said in (
-        "gpt-b (6.85B parameters) on 16 GPUs, pipeline across east and south",
+        "gpt-b (7.27B parameters) on 16 GPUs, pipeline across east and south",
         "this plan published algorithm gain",
         "step time 846.1 ms 909.8 ms",
         "tokens/s 77.5k 36k +115.1%",
