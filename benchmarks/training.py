@@ -26,8 +26,7 @@ from benchmarks.measurement import Measurement
 from geotrain import simulation
 from geotrain.action import Kind
 from geotrain.errors import RunError
-from geotrain.model import Config
-from geotrain.model.llama import Part, loss
+from geotrain.model import Config, Part, loss
 from geotrain.plan import Plan
 from geotrain.reproduction.testbed import step_times_s
 from geotrain.seating import Seating
