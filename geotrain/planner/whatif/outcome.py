@@ -32,7 +32,7 @@ class Found:
     """The floor that holds the step up."""
     evaluations: int
     gap: float
-    """No layout considered can be better by more than this share."""
+    """No plan with stages placed in a way that was tried can be better by more than this share."""
 
 
 @dataclass(frozen=True, kw_only=True)
