@@ -8,6 +8,8 @@ from itertools import combinations, pairwise
 import numpy as np
 from numba import njit
 
+from geotrain.timeline import Floats
+
 _PRECISE = 1e-4
 _MOST_ROUNDS = 4
 
@@ -78,7 +80,7 @@ def soonest_end_s(num_layers: int, legs: Sequence[Leg], queue_s: float, end_s: f
 
 
 @njit(cache=True)
-def _soonest_end_s(num_layers, legs, queue_s, end_s, within_s):
+def _soonest_end_s(num_layers: int, legs: Floats, queue_s: float, end_s: float, within_s: float) -> float:
     if not _ends_by(within_s, num_layers, legs, queue_s, end_s):
         return within_s
     low, high = 0.0, within_s
@@ -94,7 +96,7 @@ def _soonest_end_s(num_layers, legs, queue_s, end_s, within_s):
 
 
 @njit(cache=True)
-def _ends_by(limit_s, num_layers, legs, queue_s, end_s):
+def _ends_by(limit_s: float, num_layers: int, legs: Floats, queue_s: float, end_s: float) -> bool:
     """Whether some partition may end all work by then: for each number of layers before a stage, the least until it can
     begin, and the least way back from it."""
     begin_s, home_s = np.full(num_layers + 1, np.inf), np.full(num_layers + 1, np.inf)
@@ -114,7 +116,7 @@ def _ends_by(limit_s, num_layers, legs, queue_s, end_s):
                 after_s[now] = min(after_s[now], start_s + first_s + layers * first_each)
                 farther_s[now] = min(farther_s[now], way_s + back_s + layers * back_each)
         begin_s, home_s = after_s, farther_s
-    return begin_s[num_layers] + home_s[num_layers] + queue_s + end_s <= limit_s
+    return bool(begin_s[num_layers] + home_s[num_layers] + queue_s + end_s <= limit_s)
 
 
 def every_partition(num_layers: int, loads: Sequence[Load]) -> Iterator[tuple[int, ...]]:

@@ -108,7 +108,8 @@ class Slots:
         if self.is_measured:
             each, more = divmod(self.job.model.layers, len(where))
             return [tuple(each + (stage < more) for stage in range(len(where)))]
-        even, over_step = [], []
+        even: list[tuple[int, ...]] = []
+        over_step: list[tuple[int, ...]] = []
         for in_flight in (self.num_microbatches(num_pipelines), 1):
             loads = [
                 self.load(dc, min(in_flight, last + 1 - stage), is_first=stage == 0, is_last=stage == last)
