@@ -165,10 +165,14 @@ def _workers(on: Literal["local", "ray"], number: int | None) -> Workers:
 
 def _run(exploration: Exploration, story: Story) -> None:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (TextColumn("planning"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    # One point may take minutes: the time that has passed shows that it is at work.
+    columns = (
+        TextColumn("planning"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("planning", total=None)
         exploration.watch = lambda done, asked: bar.update(task, completed=done, total=asked)

@@ -68,8 +68,9 @@ class Answer:
     """Layouts whose floor was computed."""
     search_s: float
     gap: float
-    """No layout that was considered can be better by more than this share: those simulated as `geotrain simulate` does
-    are not, and all others have a bound that no schedule beats. Layouts outside the search are not covered."""
+    """No plan with stages placed in a way that was tried can be better by more than this share: layouts simulated as
+    `geotrain simulate` does are not, and all others, however they deal layers to stages, have a bound that no schedule
+    with one chunk of layers per stage beats."""
     ending: Ending
 
 

@@ -77,14 +77,21 @@ def binds(result: Result) -> list[str]:
     """What keeps the step from being shorter, one sentence each: bound, waiting, memory, links."""
     shares = result.shares
     sentences = [
-        f"No schedule of this layout takes less than {format_seconds(result.bound.total_s)}, because of the "
-        f"{_binding(result)}; the step takes {result.step_over_bound:.3f} times that.",
+        f"No schedule of this layout{_chunks(result.plan)} takes less than {format_seconds(result.bound.total_s)}, "
+        f"because of the {_binding(result)}; the step takes {result.step_over_bound:.3f} times that.",
         f"GPUs work {result.gpu_utilization:.1%} of the step; they wait {shares.wan:.1%} for the WAN, "
         f"{shares.pipeline:.1%} for neighbours (fill, drain, imbalance), {shares.fabric:.1%} for the fabric and "
         f"{shares.all_reduce:.1%} for the all-reduce.",
         _fullest(result),
     ]
     return sentences + ([_busiest(result)] if result.links else [])
+
+
+def _chunks(plan: Plan) -> str:
+    """What the bound holds for: interleaved schedules hand the first microbatch on sooner."""
+    return (
+        " with one chunk of layers per stage" if plan.interleave == 1 else f" with {plan.interleave} chunks per stage"
+    )
 
 
 def _binding(result: Result) -> str:

@@ -113,8 +113,8 @@ class _Search:
         self.best: _Simulated | None = None
         self.considered: set[Layout] = set()
         self.evaluations = self.pushed = self.spans = 0
-        self.least_dropped = math.inf
-        """The lowest floor that was not worth a place in the queue."""
+        self.least_left = math.inf
+        """The lowest floor of what was not worth a place in the queue."""
         self.refused: InputError | None = None
         """Why a plan cannot be simulated, where memory is not the reason."""
 
@@ -145,8 +145,7 @@ class _Search:
                 return "budget"
             _, _, node = heapq.heappop(self.queue)
             if isinstance(node, Group):
-                for layout in self.space.layouts(node):
-                    self._consider(layout)
+                self._consider_layouts(node)
             elif isinstance(node, Layout):
                 self._bound(node)
             elif self._keep(self._simulate(node)) and not self.space.is_measured:
@@ -158,7 +157,7 @@ class _Search:
 
     def _push(self, floor: float, node: Group | Layout | _Candidate) -> None:
         if self.best is not None and floor >= self._score(self.best) * (1 - self.ask.tolerance):
-            self.least_dropped = min(self.least_dropped, floor)
+            self.least_left = min(self.least_left, floor)
         elif math.isfinite(floor):
             self.pushed += 1
             heapq.heappush(self.queue, (floor, self.pushed, node))
@@ -172,22 +171,41 @@ class _Search:
         tokens = _tokens(slots, group.num_pipelines)
         self._push(self._allowed((floor_s / tokens, min(prices) * gpus * hours(floor_s) / tokens)), group)
 
+    def _consider_layouts(self, group: Group) -> None:
+        """Of the many ways to deal layers to stages only some get into the queue; the others count in the gap."""
+        pooled_most: dict[object, Layout] = {}
+        for layout in self.space.layouts(group):
+            self._consider(layout)
+            place = layout.placement, layout.replicas
+            pooled_most[place] = max(pooled_most.get(place, layout), layout, key=lambda one: one.pipelines_per_cell)
+        slots = self.space.slots(group.tensor_parallel, group.microbatch)
+        for layout in pooled_most.values():
+            per_s = self._rates(layout, 1.0)[GOALS.index(self.ask.goal)]
+            within_s = self._score(self.best) / per_s if self.best is not None and per_s else slots.floor_s(layout)
+            floor_s = slots.soonest_end_s(layout, within_s)
+            if math.isfinite(floor_s):
+                self.least_left = min(self.least_left, self._allowed(self._rates(layout, floor_s)))
+
     def _consider(self, layout: Layout) -> None:
         """Into the queue with a floor that takes a few microseconds."""
         if layout in self.considered:
             return
         self.considered.add(layout)
         slots = self.space.slots(layout.tensor_parallel, layout.microbatch)
-        floor_s = slots.floor_s(layout)
+        self._push(self._allowed(self._rates(layout, slots.floor_s(layout))), layout)
+        if len(self.considered) % 1024 == 0:
+            self._report()
+
+    def _rates(self, layout: Layout, step_s: float) -> Score:
+        """At least, of a step that long: without egress."""
+        slots = self.space.slots(layout.tensor_parallel, layout.microbatch)
         dcs = self.space.cluster.datacenters
         gpus = [(dc, stages * layout.cells) for dc, stages in layout.placement]
         gpus += [(dc, len(layout.layers) * cells) for dc, cells in layout.replicas]
         hourly = sum(dcs[dc].price_per_gpu_hour * n for dc, n in gpus)
-        cost = hourly * layout.pipelines_per_cell * layout.tensor_parallel * hours(floor_s)
+        cost = hourly * layout.pipelines_per_cell * layout.tensor_parallel * hours(step_s)
         tokens = _tokens(slots, layout.num_pipelines)
-        self._push(self._allowed((floor_s / tokens, cost / tokens)), layout)
-        if len(self.considered) % 1024 == 0:
-            self._report()
+        return step_s / tokens, cost / tokens
 
     def _bound(self, layout: Layout) -> None:
         """Back into the queue with the bound of its step."""
@@ -364,7 +382,7 @@ class _Search:
             return math.inf
         score = self._score(self.best)
         rough = (self._floor(one) for one in self.simulated.values() if not one.is_final)
-        floor = min(self.least_dropped, self.queue[0][0] if self.queue else math.inf, *rough)
+        floor = min(self.least_left, self.queue[0][0] if self.queue else math.inf, *rough)
         return max(0.0, 1 - floor / score) if score else 0.0
 
     def _report(self) -> None:

@@ -1,14 +1,16 @@
 """The cluster as slots of one size, for a job with one size of microbatch: room, cost of stages, cost of hops."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from geotrain.cluster import Cluster, Link
 from geotrain.cost import Share, StageCost, stage_cost, swapped_bytes, transfer_bytes
-from geotrain.network import Row, connections_for, most_on_a_pair, pair_rate, ring_all_reduce_s, swap_between
+from geotrain.network import Ring, Row, connections_for, most_on_a_pair, pair_rate, ring_all_reduce_s, swap_between
 from geotrain.planner.layout import Layout, Placement
-from geotrain.planner.partition import Load, every_partition, partition
+from geotrain.planner.partition import Leg, Load, balanced, every_partition, partition, soonest_end_s
 from geotrain.planner.placement import Measure
 from geotrain.workload import Job, StageProfile
 
@@ -26,6 +28,7 @@ class Slots:
         self._share = Share(job, tensor_parallel, sequence_parallel=True)
         self._costs: dict[tuple[int, int, bool, bool], StageCost] = {}
         self._loads: dict[tuple[int, int, bool, bool], Load] = {}
+        self._legs: dict[tuple[int, int, int, int, bool, bool], Leg] = {}
         self._partitions: dict[tuple[Placement, int], list[tuple[int, ...]]] = {}
         self._transfers: dict[int, list[list[float]]] = {}
 
@@ -37,8 +40,8 @@ class Slots:
 
     @cached_property
     def _kinds(self) -> list[int]:
-        """Per data center: the first one with the same GPU and as much of its memory to use."""
-        gpus = [(dc.gpu, dc.usable_bytes) for dc in self.cluster.datacenters]
+        """Per data center: the first one with the same GPU, as much of its memory to use, and the same fabric."""
+        gpus = [(dc.gpu, dc.usable_bytes, dc.fabric) for dc in self.cluster.datacenters]
         return [gpus.index(gpu) for gpu in gpus]
 
     def num_microbatches(self, num_pipelines: int) -> int:
@@ -88,36 +91,130 @@ class Slots:
         return Load(base_s=seconds[0] - layer_s, layer_s=layer_s, most_layers=most)
 
     def partitions(self, placement: Placement, num_pipelines: int) -> list[tuple[int, ...]]:
-        """Layers per stage: every way if there are few, otherwise as even as memory allows: memory for a full pipeline,
-        or for one microbatch."""
+        """Layers per stage: every way if there are few, otherwise as even as memory allows, microbatch by microbatch or
+        over the whole step: memory for a full pipeline, or for one microbatch."""
         alike: list[tuple[int, int]] = []
         for dc, stages in placement:
             kind = self._kinds[dc]
             before = alike.pop()[1] if alike and alike[-1][0] == kind else 0
             alike.append((kind, before + stages))
-        key = tuple(alike), self.num_microbatches(num_pipelines)
+        key = tuple(alike), num_pipelines
         if key not in self._partitions:
             self._partitions[key] = self._partitioned(*key)
         return self._partitions[key]
 
-    def _partitioned(self, placement: Placement, num_microbatches: int) -> list[tuple[int, ...]]:
+    def _partitioned(self, placement: Placement, num_pipelines: int) -> list[tuple[int, ...]]:
         where = [dc for dc, stages in placement for _ in range(stages)]
         last = len(where) - 1
         if self.is_measured:
             each, more = divmod(self.job.model.layers, len(where))
             return [tuple(each + (stage < more) for stage in range(len(where)))]
-        found = []
-        for in_flight in (num_microbatches, 1):
+        even: list[tuple[int, ...]] = []
+        over_step: list[tuple[int, ...]] = []
+        for in_flight in (self.num_microbatches(num_pipelines), 1):
             loads = [
                 self.load(dc, min(in_flight, last + 1 - stage), is_first=stage == 0, is_last=stage == last)
                 for stage, dc in enumerate(where)
             ]
             layers = partition(self.job.model.layers, loads)
             if layers is not None:
-                found.append(layers)
-        if math.comb(self.job.model.layers - 1, last) <= _FEW_PARTITIONS:
+                even.append(layers)
+                over_step += balanced(
+                    self.job.model.layers, self._step(where, num_pipelines, in_flight, copies=num_pipelines)
+                )
+        found = even + over_step
+        if self._are_few(last):
             found += every_partition(self.job.model.layers, loads)
         return list(dict.fromkeys(found))
+
+    def _are_few(self, cuts: int) -> bool:
+        return math.comb(self.job.model.layers - 1, cuts) <= _FEW_PARTITIONS
+
+    def _step(self, where: list[int], num_pipelines: int, in_flight: int, *, copies: int) -> list[Leg]:
+        """The stages of a pipeline in those data centers over a whole step, without the hops between them."""
+        microbatches, last = self.num_microbatches(num_pipelines), len(where) - 1
+        return [
+            self._leg(
+                dc, microbatches, copies, min(in_flight, last + 1 - stage), is_first=not stage, is_last=stage == last
+            )
+            for stage, dc in enumerate(where)
+        ]
+
+    def _leg(self, dc: int, microbatches: int, copies: int, held: int, *, is_first: bool, is_last: bool) -> Leg:
+        key = self._kinds[dc], microbatches, copies, held, is_first, is_last
+        if key not in self._legs:
+            each = self.load(dc, held, is_first=is_first, is_last=is_last)
+            costs = [self.cost(dc, layers, is_first=is_first, is_last=is_last) for layers in (1, 2)]
+
+            def linear(seconds: Callable[[StageCost], float]) -> Load:
+                one, two = map(seconds, costs)
+                return Load(base_s=2 * one - two, layer_s=two - one, most_layers=each.most_layers)
+
+            def urgent_s(cost: StageCost) -> float:
+                return cost.forward_s + cost.input_grad_s + (0.0 if is_last else self.recompute_s(cost))
+
+            def work_s(cost: StageCost) -> float:
+                return microbatches * (urgent_s(cost) + cost.weight_grad_s) + self._finish_s(dc, cost, copies)
+
+            self._legs[key] = Leg(
+                entry_s=0.0,
+                return_s=0.0,
+                work=linear(work_s),
+                urgent=linear(lambda cost: microbatches * urgent_s(cost)),
+                first=linear(lambda cost: cost.forward_s),
+                back=linear(lambda cost: cost.input_grad_s),
+            )
+        return self._legs[key]
+
+    def _with_ring(self, leg: Leg, layout: Layout, *, is_first: bool, is_last: bool) -> Leg:
+        """With what is left of the all-reduce across data centers, at least: weight gradients hide the rest."""
+        homes = [(layout.placement[0][0], layout.cells), *layout.replicas]
+        names = [dc for dc, _ in homes]
+        ring = Ring(
+            groups=[(self.cluster.datacenters[dc], cells * layout.pipelines_per_cell) for dc, cells in homes],
+            links=[self.link(here, there) for here, there in zip(names, [*names[1:], names[0]], strict=True)],
+            stages=len(layout.layers),
+            tensor_parallel=self.tensor_parallel,
+            connections="auto",
+        )
+        costs = [self.cost(names[0], layers, is_first=is_first, is_last=is_last) for layers in (1, 2)]
+        one, two = (ring.across_s(cost.gradient_bytes) - cost.weight_grad_s for cost in costs)
+        if not 0 <= one <= two:
+            return leg
+        more = replace(leg.work, base_s=leg.work.base_s + 2 * one - two, layer_s=leg.work.layer_s + two - one)
+        return replace(leg, work=more)
+
+    def _finish_s(self, dc: int, cost: StageCost, copies: int) -> float:
+        """What follows the last backward of a stage there: all-reduce over its copies, and the optimizer."""
+        return cost.optimizer_s + ring_all_reduce_s(copies, cost.gradient_bytes, self.cluster.datacenters[dc])
+
+    def soonest_end_s(self, layout: Layout, within_s: float) -> float:
+        """No step with stages and pipelines placed so is shorter, however layers are dealt to stages.
+
+        `within_s` if that is less; infinite where every way to deal them is among `partitions`.
+        """
+        placement, num_pipelines, pooled = layout.placement, layout.num_pipelines, layout.pipelines_per_cell
+        where = [dc for dc, stages in placement for _ in range(stages)]
+        if self.is_measured or self._are_few(len(where) - 1):
+            return math.inf
+        legs = self._step(where, num_pipelines, 1, copies=1 if layout.replicas else num_pipelines)
+        if layout.replicas:
+            legs = [
+                self._with_ring(leg, layout, is_first=not stage, is_last=stage == len(where) - 1)
+                for stage, leg in enumerate(legs)
+            ]
+        stage, queue_s = 0, 0.0
+        for (before, stages), (dc, _) in pairwise(placement):
+            stage += stages
+            sharing = self._sharing(before, stages, dc, num_pipelines)
+            alone_s, there_s = self._hop(before, dc, sharing, pooled)
+            alone_back_s, back_s = self._hop(dc, before, sharing, pooled)
+            legs[stage] = replace(legs[stage], entry_s=there_s, return_s=back_s)
+            queue_s = max(queue_s, (self.num_microbatches(num_pipelines) - 1) * max(alone_s, alone_back_s))
+        first = self.cost(where[0], 1, is_first=True, is_last=len(where) == 1)
+        end_s = first.weight_grad_s + self._finish_s(where[0], first, 1 if layout.replicas else num_pipelines)
+        end_s += self._swap_s(layout)
+        return soonest_end_s(self.job.model.layers, legs, queue_s, end_s, within_s)
 
     # Hops.
 
@@ -236,10 +333,7 @@ class Slots:
                     count += 1
                 cost = self.cost(dc, layers[stage], is_first=stage == 0, is_last=stage == last)
                 copies = 1 if layout.replicas else layout.num_pipelines
-                finish_s = cost.optimizer_s + ring_all_reduce_s(
-                    copies, cost.gradient_bytes, self.cluster.datacenters[dc]
-                )
-                finish_s += swap_s if stage in (0, last) else 0.0
+                finish_s = self._finish_s(dc, cost, copies) + (swap_s if stage in (0, last) else 0.0)
                 way.stages(count, cost, 0.0 if stage == last else self.recompute_s(cost), finish_s)
                 stage += count
         return way.floor_s

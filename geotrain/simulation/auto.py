@@ -20,7 +20,7 @@ from geotrain.plan import ScheduleName
 from geotrain.schedule import SCHEDULES, Orders, Patience, RecomputeWhen, Rules, Schedule, candidates
 from geotrain.simulation.bound import lower_bound
 from geotrain.simulation.jitter import Jitter, spread
-from geotrain.simulation.play import Played
+from geotrain.simulation.play import STEADY, Board, Played, Variation
 from geotrain.simulation.problem import BACKWARD, FORWARD, Problem
 from geotrain.simulation.result import Gain
 from geotrain.simulation.search import Search, score
@@ -40,6 +40,12 @@ _PATIENCE = (
 )
 
 _RULES_OF_THUMB = ((True, _PATIENCE[0]), (True, _PATIENCE[1]), (True, _PATIENCE[3]), (False, Patience()))
+
+_WIRE_SHARES = (0.8, 0.6, 0.5, 0.7)
+"""Lists are made for a WAN on which transfers take this share of a slot's work, if they take less. The shares do not
+depend on the WAN: what is tried on a slow one is tried on every faster one too."""
+_WIRE_SPANS = SPANS // 3
+"""Spans that may be simulated for it."""
 
 _RECOMPUTE: tuple[RecomputeWhen, ...] = ("once-sent", "early", "after-forward")
 _LISTED = 2
@@ -112,17 +118,56 @@ def quick(problem: Problem, poolings: Poolings) -> Found:
     """A few rules that come close to what auto finds, at a fraction of the effort; DoesNotFitError if none fits."""
     search = Search(problem, math.inf, _ideal(problem))
     _try_rules_of_thumb(search, poolings)
+    _try_slower_wan(search, poolings)
     return Found(played=_best(search), gains=())
 
 
 def _try_rules_of_thumb(search: Search, poolings: Poolings) -> None:
-    families = _run_ahead(search.problem)
-    hold = (math.inf,) * search.problem.shape.num_stages
-    rules = [
+    search.try_all(_rules_of_thumb(search.problem), poolings[:2], whatever_it_costs=True)
+
+
+def _rules_of_thumb(problem: Problem) -> list[Rules]:
+    families = _run_ahead(problem)
+    hold = (math.inf,) * problem.shape.num_stages
+    return [
         Rules(ahead=ahead, split=split, hold=hold, patience=patience, recompute="early")
         for ahead, (split, patience) in product((families[0], families[-1]), _RULES_OF_THUMB)
     ]
-    search.try_all(rules, poolings[:2], whatever_it_costs=True)
+
+
+def _try_slower_wan(search: Search, poolings: Poolings) -> None:
+    """Play the rules of thumb on a slower WAN and what comes of it, as fixed lists, on the WAN there is.
+
+    A rule takes what has arrived, so that a faster WAN may well lead it astray; a list only gets done sooner. Where
+    transfers keep pace with the slots, the rules find an order in which no slot waits.
+    """
+    rules, enough = _rules_of_thumb(search.problem), search.spans_left - _WIRE_SPANS
+    for share, pooled, rule in product(_WIRE_SHARES, poolings[:2], rules):
+        if search.done or search.spans_left < enough:
+            return
+        board = search.board(pooled)
+        slower = _slower_wan(board, share)
+        if slower is None:
+            continue
+        search.spans_left -= board.num_spans
+        try:
+            lists = board.play(rule, slower).orders()
+        except InputError:
+            continue
+        search.try_out(lists, pooled)
+
+
+def _slower_wan(board: Board, share: float) -> Variation | None:
+    """Transfers over the WAN that take that share of the longest slot's work for a microbatch; None if all do."""
+    problem, plan, wiring, shape = board.problem, board.problem.plan, board.wiring, board.problem.shape
+    factors = np.ones((2, wiring.num_pipelines, shape.num_model_stages, shape.num_microbatches))
+    for hop in problem.hops:
+        in_turn, at_once = (plan.pipelines_per_cell, plan.cells) if wiring.is_pooled(hop) else (1, plan.num_pipelines)
+        rate = min(wiring.path(hop).rate, hop.capacity / at_once)
+        if hop.own.crosses_wan and math.isfinite(rate):
+            factor = share * _slot_s(problem) / in_turn * rate / problem.transfer_bytes
+            factors[hop.direction, :, hop.stage] = max(1.0, factor)
+    return None if (factors == 1).all() else replace(STEADY, transfers=factors.reshape(2, -1))
 
 
 def _ideal(problem: Problem) -> int:
@@ -170,6 +215,8 @@ def _ideas(search: Search, poolings: Poolings) -> Iterator[tuple[str, Callable[[
     ]
     yield "best named schedule", lambda: _try_named(search, poolings)
     yield "rules of thumb", lambda: _try_rules_of_thumb(search, poolings)
+    if problem.wan_boundaries:
+        yield "orders made for a slower WAN", lambda: _try_slower_wan(search, poolings)
     if problem.shape.recompute:
         yield "recompute while waiting for the gradient", lambda: _make_lists(search)
     yield "extra warm-up ahead of slow hops", lambda: search.try_all(warm_up, poolings)
@@ -192,9 +239,8 @@ def _run_ahead(problem: Problem) -> list[tuple[int, ...]]:
     """How far forwards may run ahead: multiples of what covers the way to the last stage and back, up to memory."""
     costs, size = problem.costs, problem.transfer_bytes
     hop_s = {(h.direction, h.stage): h.pooled.occupancy_s(size) + h.pooled.latency_s for h in problem.hops}
-    slot_s = max(c.forward_s + c.backward_s + (c.recompute_s if problem.shape.recompute else 0.0) for c in costs)
     wire_s = max((h.own.occupancy_s(size) for h in problem.hops), default=0.0)
-    period = max(slot_s, wire_s)
+    period = max(_slot_s(problem), wire_s)
     way = 0.0
     needs = [0.0] * len(costs)
     for stage in reversed(range(len(costs))):
@@ -209,6 +255,12 @@ def _run_ahead(problem: Problem) -> list[tuple[int, ...]]:
             tuple(max(1, min(r, math.ceil(factor * n - 1e-9) + extra)) for n, r in zip(needs, room, strict=True))
         )
     return list(dict.fromkeys(families))
+
+
+def _slot_s(problem: Problem) -> float:
+    """The longest slot's work for one microbatch."""
+    again = problem.shape.recompute
+    return max(c.forward_s + c.backward_s + (c.recompute_s if again else 0.0) for c in problem.costs)
 
 
 def _best_rules(search: Search) -> tuple[Rules, frozenset[int]] | None:

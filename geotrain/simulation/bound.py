@@ -1,5 +1,8 @@
 """A lower bound of the step: what no schedule can beat on the plan's slots, links and memory.
 
+It holds for as many chunks of layers per stage as the plan has, one unless it is interleaved: with more, the first
+microbatch reaches the last slot sooner.
+
 A floor is the time before a resource can first be used, what it must do, and the least that must follow:
 
 - a slot computes all its microbatches, after the first has come down the pipeline; their forwards alone, before the

@@ -26,9 +26,17 @@ class Variant:
 
 
 def choices(plan: Plan) -> list[Choice]:
-    """Every schedule x {one, many} connections x {spatial, temporal}."""
+    """Every schedule x {one, many} connections x {spatial, temporal}; once where many are one, or nothing is shared."""
     many = plan.wan.connections if plan.wan.connections != 1 else "auto"
-    return list(product(get_args(ScheduleName), (1, many), get_args(Sharing)))
+    connections = (1, many) if _connections(plan, many) > 1 else (1,)
+    shares = plan.pipelines_per_cell > 1 and Problem(plan).wan_boundaries
+    return list(product(get_args(ScheduleName), connections, get_args(Sharing) if shares else (plan.wan.sharing,)))
+
+
+def _connections(plan: Plan, wanted: int | Literal["auto"]) -> int:
+    """TCP connections per pair, at most over the links in use; one if there is none."""
+    hops = Problem(plan.change(wan=WanUse(connections=wanted, sharing=plan.wan.sharing))).hops
+    return max((hop.own.connections for hop in hops), default=1)
 
 
 def try_out(plan: Plan, choice: Choice) -> Variant:
@@ -46,5 +54,4 @@ def try_out(plan: Plan, choice: Choice) -> Variant:
         )
     except InputError as error:
         outcome = error
-    used = max(hop.own.connections for hop in Problem(plan.change(wan=wan)).hops) if len(plan.stages) > 1 else 1
-    return Variant(schedule=schedule, connections=used, sharing=sharing, outcome=outcome)
+    return Variant(schedule=schedule, connections=_connections(plan, connections), sharing=sharing, outcome=outcome)

@@ -99,3 +99,16 @@ def test_a_chart_that_cannot_be_written_is_one_sentence(geotrain):
     answer = geotrain("compare", "plan.yaml", "--json", "--chart", "job.yaml/compare.svg")
     assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert answer.err.startswith("error: job.yaml/compare.svg: cannot be written: ")
+
+
+def test_what_is_the_same_is_listed_once(example: Path, geotrain):
+    """One connection reaches this cap, so that many are one; for this plan Atlas is Varuna."""
+    replace(example / "cluster.yaml", "tcp_window: 1.465 MB", "tcp_window: 1 GB")
+    rows = geotrain("compare", "plan.yaml", "--json").json["rows"]
+    assert {row["connections"] for row in rows} == {1}
+    assert len({(row["schedule"], row["sharing"]) for row in rows}) == len(rows)
+
+    lines = geotrain("compare", "plan.yaml").out.splitlines()
+    assert ["varuna"] in [line.split() for line in lines]
+    figures = [" ".join(line.split()[1:]) for line in lines if "█" in line]
+    assert len(set(figures)) == len(figures)

@@ -13,6 +13,7 @@ NAMES = ["east", "south", "west"]
 def test_what_binds_names_the_stage_the_waits_the_fullest_memory_and_the_busiest_link():
     result = three_datacenters().best.result
     bound, waits, memory, link = binds(result)
+    assert bound.startswith("No schedule of this layout with one chunk of layers per stage takes less than ")
 
     assert f"{result.step_over_bound:.3f} times that" in bound
     assert f"wait {result.shares.wan:.1%} for the WAN" in waits

@@ -6,8 +6,13 @@ from dataclasses import dataclass, field, replace
 from geotrain.planner.use import listed
 from geotrain.planner.whatif.grid import Point
 from geotrain.planner.whatif.notebook import Notebook
-from geotrain.planner.whatif.outcome import Found, Outcome, plan_for
+from geotrain.planner.whatif.outcome import Found, Outcome, carried, plan_for
 from geotrain.planner.whatif.workers import Workers
+
+_CARRIED = 2
+"""Plans of other points that are tried at a point, best first."""
+_AS_GOOD = 0.9995
+"""A point that is this close to another one has nothing to gain from its plan."""
 
 Story = Generator[Sequence[Point], Sequence[Outcome], str]
 """Asks for points, is sent their outcomes, may ask for more, and ends with the answer in one sentence."""
@@ -77,6 +82,34 @@ class Exploration:
             self.outcomes[point.key] = outcome
             done += len(waiting[point.key])
             self.watch(done, len(self.asked))
+        self._carry_over(points)
+
+    def _carry_over(self, points: Sequence[Point]) -> None:
+        """Try the best plans of points that differ in one setting: a search may miss what another one found."""
+        questions = [question for point in points if (question := self._rivals(point, points)) is not None]
+        for index, outcome in self.workers.map(carried, questions) if questions else ():
+            point, before, _ = questions[index]
+            if outcome != before:
+                self.notebook.add(point, outcome)
+                self.outcomes[point.key] = outcome
+
+    def _rivals(self, point: Point, points: Sequence[Point]) -> tuple[Point, Found, tuple[str, ...]] | None:
+        found, goal = self.outcomes[point.key], point.ask.goal
+        if not isinstance(found, Found):
+            return None
+        others = [self.outcomes[other.key] for other in points if _differ_in_one(point, other)]
+        better = [
+            other
+            for other in others
+            if isinstance(other, Found) and other.score(goal) < found.score(goal) * _AS_GOOD and other.choices
+        ]
+        choices = dict.fromkeys(one.choices for one in sorted(better, key=lambda one: one.score(goal)))
+        choices.pop(found.choices, None)
+        return (point, found, tuple(choices)[:_CARRIED]) if choices else None
+
+
+def _differ_in_one(point: Point, other: Point) -> bool:
+    return sum(a != b for a, b in zip(point.settings, other.settings, strict=True)) == 1
 
 
 def plain_grid(points: Sequence[Point]) -> Story:
@@ -98,4 +131,4 @@ def _is_idle(axis: int, points: Sequence[Point], outcomes: Sequence[Outcome]) ->
 
 def _figures(outcome: Outcome) -> Outcome:
     """Without how the search went."""
-    return replace(outcome, evaluations=0, gap=0.0) if isinstance(outcome, Found) else outcome
+    return replace(outcome, evaluations=0, gap=0.0, choices="") if isinstance(outcome, Found) else outcome

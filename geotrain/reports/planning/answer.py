@@ -231,9 +231,10 @@ def search_sentence(answer: Answer) -> str:
         f"{format_seconds(answer.search_s)}"
     )
     better = f"more than {answer.gap:.1%} better" if answer.gap >= 0.0005 else "better"
+    none = f"no plan with stages placed in a way that was tried is {better}"
     endings = {
-        "proven": f"no layout considered is {better}",
-        "budget": f"stopped by the budget; no layout considered is {better}",
-        "interrupted": f"interrupted: this is the best so far; no layout considered is {better}",
+        "proven": none,
+        "budget": f"stopped by the budget; {none}",
+        "interrupted": f"interrupted: this is the best so far; {none}",
     }
     return f"Search: {looked}; {endings[answer.ending]}."

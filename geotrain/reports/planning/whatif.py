@@ -17,7 +17,7 @@ from geotrain.reports.textbars import figure_table
 from geotrain.reports.words import count, money
 from geotrain.units import format_seconds, plural
 
-_FIGURES = [name for name in Found.__dataclass_fields__ if name != "datacenters"]
+_FIGURES = [name for name in Found.__dataclass_fields__ if name not in ("datacenters", "choices")]
 
 
 def whatif_json(rows: Sequence[Row], sentence: str) -> dict[str, Any]:
@@ -55,7 +55,11 @@ def _entry(row: Row, rows: Sequence[Row]) -> dict[str, Any]:
     entry: dict[str, Any] = {setting.name: setting.plain for setting in row.point.settings}
     entry["relative"] = relative(row, rows)
     fits = isinstance(row.outcome, Found)
-    entry |= asdict(row.outcome) if fits else dict.fromkeys([*_FIGURES, "datacenters"])
+    entry |= (
+        {name: value for name, value in asdict(row.outcome).items() if name != "choices"}
+        if fits
+        else dict.fromkeys([*_FIGURES, "datacenters"])
+    )
     entry["reason"] = row.outcome.reason if isinstance(row.outcome, NothingFits) else None
     return entry
 

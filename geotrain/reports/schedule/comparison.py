@@ -79,7 +79,10 @@ def best_first(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
 
 
 def comparison_table(rows: Sequence[ComparisonRow], infeasible: Sequence[Infeasible]) -> RenderableType:
-    """The rows, best first, and below them what cannot run and why. Fits 80 columns."""
+    """The rows, best first, and below them what cannot run and why. Fits 80 columns.
+
+    Schedules that are the same for this plan share a row.
+    """
     parts: list[RenderableType] = []
     if rows:
         parts.append(_feasible(best_first(rows)))
@@ -99,9 +102,13 @@ def _feasible(rows: list[ComparisonRow]) -> Table:
     table.add_column("x bound", justify="right", no_wrap=True)
     table.add_column("speedup", justify="right", no_wrap=True)
     slowest = rows[-1].step_time_s
-    for index, row in enumerate(rows):
+    alike: dict[tuple[int, str, float, float], list[ComparisonRow]] = {}
+    for row in rows:
+        alike.setdefault((row.connections, row.sharing, row.step_time_s, row.gpu_utilization), []).append(row)
+    for index, same in enumerate(alike.values()):
+        row = same[0]
         table.add_row(
-            Text(row.schedule),
+            Text(",\n".join(one.schedule for one in same)),
             str(row.connections),
             Text(row.sharing),
             format_seconds(row.step_time_s),

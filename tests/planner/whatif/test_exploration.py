@@ -1,11 +1,25 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from geotrain.errors import InputError, RunError
 from geotrain.planner import Ask
-from geotrain.planner.whatif import Exploration, InProcess, Notebook, Outcome, Point, grid, parse_axis, plain_grid
+from geotrain.planner.whatif import (
+    Exploration,
+    Found,
+    InProcess,
+    Notebook,
+    Outcome,
+    Point,
+    grid,
+    parse_axis,
+    plain_grid,
+    plan_for,
+)
+from geotrain.planner.whatif.variants import with_nodes
+from geotrain.units import RATE, parse
 from tests.planner.whatif.tasks import arithmetic, cluster, job
 
 
@@ -100,3 +114,24 @@ def test_a_line_says_what_was_varied(tmp_path: Path):
     first = json.loads((tmp_path / "a.jsonl").read_text().splitlines()[0])
     assert first["settings"] == {"datacenters.b.nodes": 0}
     assert first["key"] == points()[0].key
+
+
+def overlooks_b_where_pairs_are_fast(point: Point) -> Outcome:
+    """A planner that misses the best plan."""
+    fast = point.cluster.wan.default.pair_cap == parse("400 Gbit/s", RATE)
+    return plan_for(replace(point, cluster=with_nodes(point.cluster, {"b": 0})) if fast else point)
+
+
+def test_a_plan_that_one_search_finds_is_tried_where_another_missed_it(tmp_path: Path):
+    base, work = cluster(4, 4), job(microbatches=8)
+    asked = grid(base, work, [parse_axis("wan.default.pair_cap=100,400Gbit/s", base, work)], Ask(schedule="1f1b"))
+    with Notebook(tmp_path / "points.jsonl") as notebook:
+        exploration = Exploration(workers=InProcess(), notebook=notebook, function=overlooks_b_where_pairs_are_fast)
+        exploration.run(plain_grid(asked))
+    slow, fast = (row.outcome for row in exploration.rows)
+    alone = overlooks_b_where_pairs_are_fast(asked[1])
+    assert isinstance(slow, Found) and isinstance(fast, Found) and isinstance(alone, Found)
+    assert alone.tokens_per_s < slow.tokens_per_s <= fast.tokens_per_s
+    assert set(alone.datacenters) == {"a"} and set(fast.datacenters) == {"a", "b"}
+    with Notebook(tmp_path / "points.jsonl") as notebook:
+        assert notebook.get(asked[1]) == fast
