@@ -62,7 +62,8 @@ def serve(
 ) -> None:
     """Wait for probes and answer them, one at a time, until Ctrl-C.
 
-    The first line on stdout says where it listens. With keys, only nodes of the same job get in.
+    The first line on stdout says where it listens. With keys, only nodes of the same job get in. A turn ends in time,
+    whatever the client does: round trips within 30 s, a rate within 8 times its seconds and 75 s, 10 minutes at most.
 
     Examples:
 
