@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from geotrain.errors import InputError
+from geotrain.files import read_bytes
 from geotrain.transport.names import NAME_BYTES
 from geotrain.transport.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
@@ -117,7 +118,7 @@ def _load_authority(directory: Path, job: str) -> _Authority:
         raise InputError(f"{directory}: was made for job {made_for}, not {job!r}; take another directory")
     path = directory / KEY_FILE
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = serialization.load_pem_private_key(read_bytes(path), password=None)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; without it no more keys can be made for this job") from None
     except (ValueError, TypeError):
@@ -129,7 +130,7 @@ def _load_authority(directory: Path, job: str) -> _Authority:
 
 def _load_certificate(path: Path) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        return x509.load_pem_x509_certificate(read_bytes(path))
     except ValueError:
         raise InputError(f"{path}: is not a certificate") from None
 
