@@ -72,7 +72,7 @@ def command(
         return
     if out.is_file() or any(parent.is_file() for parent in out.parents):
         raise InputError(f"--out is {str(out)!r}, where a file is in the way of the directory")
-    check_writable(write_docs)
+    check_writable(write_docs, inputs=[])
     outcomes = _played(names, out, quick=quick, fresh=fresh)
     if not outcomes:
         return

@@ -124,7 +124,7 @@ def probe(
     from geotrain.wan.client import Prober
     from geotrain.wan.talk import MOST_S
 
-    check_writable(chart)
+    check_writable(chart, inputs=[write])
     if not 0.05 <= seconds <= MOST_S:
         raise InputError(f"--seconds is {seconds:g} and must be 0.05 to {MOST_S:g}")
     if (write is None) != (link is None):
@@ -187,7 +187,7 @@ def bench(
     from geotrain.units import SIZE
     from geotrain.wan.bench import Benchmark
 
-    check_writable(chart)
+    check_writable(chart, inputs=[cluster])
     size_bytes = round(quantity("--size", size, SIZE))
     if not 1 <= size_bytes <= 1 << 30:
         raise InputError(f"--size is {size!r} and must be 1 byte to 1 GiB")

@@ -91,7 +91,7 @@ def command(
     from geotrain.planner.whatif import Exploration, Notebook
     from geotrain.workload import Job
 
-    check_writable(csv, chart)
+    check_writable(csv, chart, resume, inputs=[cluster, job])
     ask = _ask(goal, across, stages, schedule, evaluations)
     told = _story(vary or [], story, Cluster.load(cluster), Job.load(job), ask)
     failed: RunError | None = None
