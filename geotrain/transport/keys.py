@@ -64,14 +64,31 @@ def make_keys(directory: Path, *, job: str, nodes: Sequence[str], days: int, ren
         raise InputError(f"{error.filename or directory}: cannot be written: {error.strerror}") from None
 
 
+def check_keys(directory: Path, *, job: str, nodes: Sequence[str]) -> None:
+    """InputError if keys are there that `make_keys` would refuse to go on with; writes nothing."""
+    if not (directory / "ca").exists():
+        return
+    try:
+        authority = _load_authority(directory / "ca", job)
+        for node in nodes:
+            if (directory / node / CERTIFICATE_FILE).exists():
+                _check_issuer(directory / node / CERTIFICATE_FILE, authority)
+    except OSError as error:
+        raise InputError(f"{error.filename or directory}: cannot be read: {error.strerror}") from None
+
+
+def _check_issuer(path: Path, authority: _Authority) -> x509.Certificate:
+    certificate = _load_certificate(path)
+    if certificate.issuer != authority.certificate.subject:
+        raise InputError(f"{path}: was made for another job; --renew replaces it")
+    return certificate
+
+
 def _node_keys(directory: Path, node: str, authority: _Authority, days: int, renew: bool) -> NodeKeys:
     path = directory / CERTIFICATE_FILE
     exists = path.exists() and (directory / KEY_FILE).exists()
     if exists and not renew:
-        certificate = _load_certificate(path)
-        if certificate.issuer != authority.certificate.subject:
-            raise InputError(f"{path}: was made for another job; --renew replaces it")
-        return _answer(directory, node, "kept", certificate)
+        return _answer(directory, node, "kept", _check_issuer(path, authority))
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     end = min(now + timedelta(days=days), authority.certificate.not_valid_after_utc)
