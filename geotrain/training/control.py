@@ -161,9 +161,14 @@ class Meeting:
 
     def _await(self, others: Sequence[str], deadline_s: float) -> dict[str, Channel]:
         host, port = self._address
-        self._listener = listener = Listener(identity=self._identity, settings=self._settings, host=host, port=port)
-        # Others with a key of this run have no say here.
-        listener.expect({(f"{dc}-0", _CHANNEL) for dc in others})
+        self._listener = listener = Listener(
+            identity=self._identity,
+            settings=self._settings,
+            host=host,
+            port=port,
+            # Others with a key of this run have no say here.
+            expected={(f"{dc}-0", _CHANNEL) for dc in others},
+        )
         channels: dict[str, Channel] = {}
         end_s = time.monotonic() + deadline_s
         while missing := [dc for dc in others if dc not in channels]:

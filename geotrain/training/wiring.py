@@ -179,10 +179,9 @@ class Wiring:
     def _listen(self, slot: int, together: Sequence[int], part: int = 0) -> Listener:
         """For those that dial from this cell and from that slot; others with a key of this run have no place here."""
         seat, seating = self.seat, self.seating
-        listener = Listener(identity=self.identity, settings=self._settings(slot), host=self.host)
         cell = [seating.at(pipeline, seat.stage)[part].name for pipeline in together]
-        listener.expect(dialers(seat.name, cell, seating.at(seat.pipeline, slot)[part].name))
-        return listener
+        expected = dialers(seat.name, cell, seating.at(seat.pipeline, slot)[part].name)
+        return Listener(identity=self.identity, settings=self._settings(slot), host=self.host, expected=expected)
 
     def _join(
         self, listeners: dict[int, Listener], addresses: dict[str, dict[str, tuple[str, int]]]

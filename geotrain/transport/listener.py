@@ -48,7 +48,9 @@ class Listener:
         port: int = 0,
         max_half_open: int = 128,
         allocate: Allocate = fresh_memory,
+        expected: Collection[tuple[str, str]] | None = None,
     ) -> None:
+        """Listen; `expected` is as for `expect`, from the first connection on."""
         self._identity = identity
         self._settings = settings
         self._allocate = allocate
@@ -63,7 +65,7 @@ class Listener:
         self._counts = {"accepted": 0, "refused": 0, "malformed": 0, "timed_out": 0}
         self._sessions: dict[bytes, Session] = {}
         self._new: deque[tuple[Session, TcpChannel]] = deque()
-        self._expected: frozenset[tuple[str, str]] | None = None
+        self._expected = None if expected is None else frozenset(expected)
         self._turned_away: set[str] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._accept, name=f"listen {identity.node}", daemon=True)

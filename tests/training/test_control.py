@@ -50,7 +50,8 @@ STRANGERS = [
 
 @pytest.mark.parametrize(("node", "channel"), STRANGERS)
 def test_a_stranger_is_turned_away_and_neither_ends_the_meeting_nor_passes_as_a_restart(node: str, channel: str):
-    port, restarts = free_port(), []
+    port = free_port()
+    restarts: list[Exception] = []
     first, second = meeting("east", port), meeting("south", port)
     found: dict[str, Channel] = {}
 

@@ -304,9 +304,9 @@ def test_only_so_many_channels_wait_to_be_accepted(listener: Listener):
 def test_who_is_not_expected_is_turned_away_and_named(listener: Listener):
     assert isinstance(answer(listener, encode(hello(node="early", session=session(1)))), Hello)
     listener.expect({("a", "c")})
-    for node, channel in (("a", "other"), ("x", "c")):
+    for node, name in (("a", "other"), ("x", "c")):
         refused = Bye(sent=0, reason="this node has no place here")
-        assert answer(listener, encode(hello(node=node, channel=channel, session=session(2)))) == refused
+        assert answer(listener, encode(hello(node=node, channel=name, session=session(2)))) == refused
     with connect(*listener.address, identity=insecure("a"), peer="b", channel="c", settings=QUICK, deadline_s=30) as a:
         channel = listener.accept(deadline_s=PATIENCE_S)
         assert (channel.peer, channel.name) == ("a", "c")
