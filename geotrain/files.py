@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, TextIO
 
@@ -21,6 +22,7 @@ from geotrain.errors import InputError
 _MOST = 10**15
 _MOST_TEXT = 250_000_000
 _MOST_YAML = 4_000_000
+_LEAST_TEXT = 1 << 20
 
 
 def _countable(value: int) -> int:
@@ -100,13 +102,41 @@ def _unique_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
-def read_text(path: Path, *, most: int = _MOST_TEXT) -> str:
-    """The file's text, or an InputError that says why not; `most` is in characters."""
-    with reading(path), path.open(encoding="utf-8") as file:
-        text = file.read(most + 1)
+def read_text(path: Path, *, most: int = _MOST_TEXT, follow: bool = True) -> str:
+    """The file's text, or an InputError that says why not; `most` is in characters, `follow` as in `open_regular`."""
+    with reading(path), open_regular(path, follow=follow) as raw, TextIOWrapper(raw, encoding="utf-8") as file:
+        # Not more than the file has: so much memory is taken at once.
+        text = file.read(min(most, max(os.fstat(raw.fileno()).st_size, _LEAST_TEXT)) + 1)
     if len(text) > most:
         raise InputError(f"{path}: is too large: at most {most / 1e6:g} million characters are read")
     return text
+
+
+def open_regular(path: Path, *, follow: bool = True) -> BufferedReader:
+    """Open a regular file for reading bytes; OSError for anything else, at once: a pipe would keep its reader waiting.
+
+    With `follow` false a symbolic link is refused too.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    try:
+        descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP and not follow:
+            raise OSError(errno.ELOOP, "it is a symbolic link, not a regular file", str(path)) from None
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a directory, not a regular file", str(path))
+    raise OSError(errno.EINVAL, "it is a pipe or a device, not a regular file", str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a regular file; OSError as from `open_regular`."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 @contextmanager

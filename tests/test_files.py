@@ -1,3 +1,4 @@
+import os
 import re
 from pathlib import Path
 
@@ -110,10 +111,27 @@ def test_aliases_of_aliases_are_not_written_out(tmp_path: Path, content: str, se
         Note.load(path)
 
 
-def test_a_file_without_end_is_not_read_to_its_end():
+@pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "/dev/zero"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, kind: str):
+    """A pipe would keep its reader waiting, and a device has no end."""
+    path = Path(kind) if kind.startswith("/") else tmp_path / "plan.yaml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link to a pipe":
+        os.mkfifo(tmp_path / "pipe")
+        path.symlink_to(tmp_path / "pipe")
     with pytest.raises(InputError) as caught:
-        read_yaml(Path("/dev/zero"))
-    assert str(caught.value) == "/dev/zero: is too large: at most 4 million characters are read"
+        read_yaml(path)
+    assert str(caught.value) == f"{path}: cannot be read: it is a pipe or a device, not a regular file"
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path):
+    path = tmp_path / "plan.yaml"
+    path.touch()
+    os.truncate(path, 4_000_001)
+    with pytest.raises(InputError) as caught:
+        read_yaml(path)
+    assert str(caught.value) == f"{path}: is too large: at most 4 million characters are read"
 
 
 def test_files_that_cannot_be_read_say_why(tmp_path: Path):

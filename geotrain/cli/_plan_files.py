@@ -30,7 +30,7 @@ class Files:
 
     def check(self) -> None:
         """Refuse before the search what could not be written after it."""
-        check_writable(self.out, self.chart, self.report)
+        check_writable(self.out, self.chart, self.report, inputs=[self.cluster, self.job])
 
     def made_by(self) -> MadeBy:
         """The command line as it was given, and its inputs."""

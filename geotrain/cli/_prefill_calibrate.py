@@ -76,7 +76,7 @@ def calibrate(
     from geotrain.prefill.measurements import published, read_table, write_table
     from geotrain.reports.prefill import calibration_json, calibration_table
 
-    check_writable(table_out, write)
+    check_writable(table_out, write, inputs=[table])
     rows: list[Measurement]
     if measure is not None:
         if table is not None:

@@ -30,7 +30,7 @@ def command(
     from geotrain.files import write_text
     from geotrain.reports.schedule import comparison_json, comparison_svg, comparison_table
 
-    check_writable(chart)
+    check_writable(chart, inputs=[plan])
     comparison = run(plan, show_progress=not json)
     if chart is not None:
         write_text(chart, comparison_svg(comparison.rows))

@@ -47,7 +47,7 @@ def command(
     from geotrain.reports.runs import RunComparison, run_comparison_json, run_comparison_table, runs_svg
     from geotrain.reports.step import perfetto_traces
 
-    check_writable(picture, trace)
+    check_writable(picture, trace, inputs=[simulated, measured])
     comparison = RunComparison(simulated=_simulated(simulated), measured=_recorded(measured))
     if picture is not None:
         write_text(picture, runs_svg(comparison))

@@ -102,7 +102,7 @@ def live(
     from geotrain.reports.live import live_html, live_table
 
     page = out / "live.html"
-    check_writable(page)
+    check_writable(page, inputs=[])
     memory = _IN_MEMORY if _IN_MEMORY.is_dir() else None
     with ended_by_signals(), tempfile.TemporaryDirectory(prefix="geotrain-live-", dir=memory) as scratch:
         found = played(Path(scratch), seconds, lambda words: typer.echo(words, err=True))

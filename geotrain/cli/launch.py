@@ -42,7 +42,7 @@ def command(
         str | None, typer.Option(metavar="NAME", help="kubernetes: a container image with geotrain and torch.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would run where; starts and writes nothing.")
+        bool, typer.Option("--dry-run", help="Only show what would run where; starts no training, writes nothing.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -61,8 +61,9 @@ def command(
     needs, a script that makes keys and one that applies all.
 
     local and testbed make keys in RUN/keys, show the progress of the first data center, and keep what each process
-    says in RUN/logs. Ctrl-C ends all of them; `--resume` goes on from the newest checkpoint. If one fails for good,
-    so does the launch, with its last words and its exit code. What cannot be trained is refused before any is started.
+    says in RUN/logs. Ctrl-C ends all of them and says which step is saved; `--resume`, before `--`, goes on from there.
+    If one fails for good, so does the launch, with its last words and its exit code. What cannot be trained is refused
+    before any is started, also with --dry-run.
 
     Examples:
 
@@ -101,6 +102,7 @@ def command(
     if on in ("slurm", "kubernetes"):
         _write(launch, on, control, image, dry_run=dry_run, json=json)
     elif dry_run:
+        launch.check()
         _show(_planned(launch, on), on, [], json=json)
     else:
         _run(launch, on, json=json)
@@ -163,6 +165,21 @@ def _show(planned: list[Process], on: str, files: list[Path], *, json: bool) -> 
         typer.echo(f"would write: {path}")
 
 
+def _say_what_is_kept(launch: Launch, ended_by: type[BaseException] | None) -> None:
+    """After Ctrl-C or a signal: the step that is saved, and the command that goes on."""
+    import shlex
+    import sys
+
+    if ended_by is None or not issubclass(ended_by, KeyboardInterrupt | SystemExit) or not launch.logs.is_dir():
+        return
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    again = shlex.join(["geotrain", *words[:end], *(() if "--resume" in words else ("--resume",)), *words[end:]])
+    step = launch.saved_step
+    kept = "no step is saved yet" if step is None else f"saved up to step {step} in {launch.out / 'checkpoints'}"
+    typer.echo(f"ended: {kept}; to go on: {again}", err=True)
+
+
 def _run(launch: Launch, on: str, *, json: bool) -> None:
     import time
     from contextlib import ExitStack
@@ -175,6 +192,8 @@ def _run(launch: Launch, on: str, *, json: bool) -> None:
     with ended_by_signals(), ExitStack() as stack:
         launch.check()
         ground: Ground
+        # Called last, when no process is left that could still save a step.
+        stack.push(lambda kind, error, trace: _say_what_is_kept(launch, kind))
         if on == "local":
             ground = Loopback(launch.seating)
         else:

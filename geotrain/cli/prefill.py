@@ -132,7 +132,7 @@ def simulate(
     from geotrain.simulation.prefill.weather import Weather
     from geotrain.units import TIME
 
-    check_writable(trace_out, report)
+    check_writable(trace_out, report, inputs=[plan, Path(trace), times])
     settings = Settings(slo_s=quantity("--slo", slo, TIME), degree=degree, guard_s=quantity("--guard", guard, TIME))
     variation = None if jitter is None else parse_jitter(jitter)
     if variation is not None and seed is not None:

@@ -52,8 +52,9 @@ def command(
     with plans of as many stages only. With a job there is one entry for all: --layers N is a stage from the middle of
     the model, without --layers it is the whole model. Update time and gradient size are those of the largest stage.
 
-    A stage that several GPUs share (tensor_parallel) is measured by as many processes, under torchrun. Data centers
-    with other GPUs are measured there, one after the other, with --dc.
+    A stage that several GPUs share (tensor_parallel) is measured by as many processes, under torchrun, which meet in
+    files: without the `export` and --rdzv-... below, it would listen on all addresses and run what it is sent there.
+    Data centers with other GPUs are measured there, one after the other, with --dc.
 
     Examples:
 
@@ -63,7 +64,10 @@ def command(
 
         geotrain profile plan.yaml --dc east --write
 
-        torchrun --nproc-per-node 8 --no-python geotrain profile plan.yaml --write
+        export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 GEOTRAIN_STORE=$(mktemp -d)
+
+        torchrun --rdzv-backend c10d --rdzv-conf store_type=file --rdzv-endpoint $GEOTRAIN_STORE/agents
+    --nproc-per-node 8 --no-python geotrain profile plan.yaml --write
     """
     from geotrain.errors import InputError
 
@@ -111,7 +115,7 @@ def _check(found: JobFile, place: Place, layers: int | None, dc: str | None) -> 
     if width != place.size:
         raise InputError(
             f"tensor_parallel is {width} and there must be as many processes, not {place.size}: "
-            f"torchrun --nproc-per-node {width} --no-python geotrain profile ..."
+            f"use torchrun with --nproc-per-node {width} as `geotrain profile --help` shows"
         )
     kinds = {found.plan.datacenter_of(slot).gpu.name for slot in range(len(found.plan.stages))}
     if dc is None and len(kinds) > 1 and place.rank == 0:

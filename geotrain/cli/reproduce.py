@@ -76,7 +76,7 @@ def command(
         str(place_of(out)).encode()
     except UnicodeEncodeError:
         raise InputError(f"--out is {str(out)!r} and must be a name in UTF-8, for the report contains it") from None
-    check_writable(write_docs)
+    check_writable(write_docs, inputs=[])
     outcomes = _played(names, out, quick=quick, fresh=fresh)
     if not outcomes:
         return

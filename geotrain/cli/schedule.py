@@ -51,7 +51,7 @@ def command(
         raise InputError(f"--json is --format json and does not go with --format {chosen}")
     if pipeline is not None and chosen != "torch-csv":
         raise InputError(f"--pipeline goes with --format torch-csv; {chosen} has all pipelines")
-    check_writable(out)
+    check_writable(out, inputs=[plan])
     with interrupts.remembered(), opened(plan) as loaded:
         if pipeline is not None and not 0 <= pipeline < loaded.pipelines_per_cell:
             raise InputError(

@@ -58,7 +58,7 @@ def command(
     from geotrain.reports.step import exact_json, exact_sentence, result_json, spread_json, spread_table, summary_table
     from geotrain.simulation import rehearse, run, spread
 
-    check_writable(trace, report, timeline)
+    check_writable(trace, report, timeline, inputs=[plan])
     variation = None if jitter is None else parse_jitter(jitter)
     with opened(plan) as loaded:
         chosen = loaded if schedule is None else loaded.change(schedule=schedule)

@@ -87,11 +87,17 @@ def command(
     A process that loses another one ends with an error; torchrun starts it again, and all go on from the newest
     checkpoint that they have in common.
 
+    Under your own torchrun the processes meet in files: without the `export` and --rdzv-... below, it would listen on
+    all addresses and run what it is sent there.
+
     Examples:
 
-        torchrun --nproc-per-node 4 --no-python geotrain train plan.yaml --dc east --data data --out run --keys keys
-
         geotrain launch plan.yaml --on local --data data --out run
+
+        export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 GEOTRAIN_STORE=$(mktemp -d)
+
+        torchrun --rdzv-backend c10d --rdzv-conf store_type=file --rdzv-endpoint $GEOTRAIN_STORE/agents
+    --nproc-per-node 4 --no-python geotrain train plan.yaml --dc east --data data --out run --keys keys
     """
     from geotrain.cli._quantity import quantity
     from geotrain.errors import GeotrainError, InputError

@@ -51,7 +51,7 @@ def command(
     from geotrain.validation import published_rows, read_rows, read_rule, rule_text, validate
     from geotrain.workload import Efficiency
 
-    check_writable(calibrate, chart)
+    check_writable(calibrate, chart, inputs=[file, efficiency])
     rows = published_rows() if file is None else read_rows(file)
     rule = Efficiency() if efficiency is None else read_rule(efficiency)
     fitted = None if calibrate is None else _fit(rows, rule)

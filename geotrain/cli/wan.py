@@ -62,7 +62,8 @@ def serve(
 ) -> None:
     """Wait for probes and answer them, one at a time, until Ctrl-C.
 
-    The first line on stdout says where it listens. With keys, only nodes of the same job get in.
+    The first line on stdout says where it listens. With keys, only nodes of the same job get in. A turn ends in time,
+    whatever the client does: round trips within 30 s, a rate within 8 times its seconds and 75 s, 10 minutes at most.
 
     Examples:
 
@@ -123,7 +124,7 @@ def probe(
     from geotrain.wan.client import Prober
     from geotrain.wan.talk import MOST_S
 
-    check_writable(chart)
+    check_writable(chart, inputs=[write])
     if not 0.05 <= seconds <= MOST_S:
         raise InputError(f"--seconds is {seconds:g} and must be 0.05 to {MOST_S:g}")
     if (write is None) != (link is None):
@@ -186,7 +187,7 @@ def bench(
     from geotrain.units import SIZE
     from geotrain.wan.bench import Benchmark
 
-    check_writable(chart)
+    check_writable(chart, inputs=[cluster])
     size_bytes = round(quantity("--size", size, SIZE))
     if not 1 <= size_bytes <= 1 << 30:
         raise InputError(f"--size is {size!r} and must be 1 byte to 1 GiB")

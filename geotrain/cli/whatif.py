@@ -91,7 +91,7 @@ def command(
     from geotrain.planner.whatif import Exploration, Notebook
     from geotrain.workload import Job
 
-    check_writable(csv, chart)
+    check_writable(csv, chart, resume, inputs=[cluster, job])
     ask = _ask(goal, across, stages, schedule, evaluations)
     told = _story(vary or [], story, Cluster.load(cluster), Job.load(job), ask)
     failed: RunError | None = None
@@ -165,7 +165,14 @@ def _workers(on: Literal["local", "ray"], number: int | None) -> Workers:
 
 def _run(exploration: Exploration, story: Story) -> None:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
     # One point may take minutes: the time that has passed shows that it is at work.

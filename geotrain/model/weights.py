@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from geotrain.errors import InputError, RunError
-from geotrain.files import read_text
+from geotrain.files import open_regular, read_text
 from geotrain.model.config import Config
 from geotrain.model.llama import Part, shapes, stored_name
 from geotrain.units import plural
@@ -115,12 +115,14 @@ def _listed(names: Iterable[str]) -> str:
 def _opened(file: Path) -> Iterator[Any]:
     """The tensors of a file; whatever is wrong with it, a sentence says so."""
     try:
+        # safetensors would wait for whatever writes into a pipe.
+        open_regular(file).close()
         with safe_open(file, framework="pt") as tensors:
             yield tensors
     except FileNotFoundError:
         raise InputError(f"{file}: no such file") from None
     except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error}") from None
+        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from None
     except SafetensorError as error:
         raise InputError(f"{file}: not valid safetensors: {error}") from None
 

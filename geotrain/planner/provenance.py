@@ -13,6 +13,7 @@ import yaml
 
 from geotrain import __version__
 from geotrain.errors import InputError
+from geotrain.files import read_bytes
 from geotrain.plan import MadeBy, Plan
 
 _DECIDE = ("numpy", "numba")
@@ -30,7 +31,7 @@ def made_by(command: str, inputs: Sequence[Path]) -> MadeBy:
 
 def _sha256(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_bytes(path)).hexdigest()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 

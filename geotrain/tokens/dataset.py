@@ -1,5 +1,6 @@
 """A data set on disk, read in place: windows of consecutive tokens."""
 
+import os
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geotrain.errors import InputError, RunError
+from geotrain.files import open_regular
 from geotrain.tokens.manifest import TOKENS, Manifest, stored
 
 
@@ -30,7 +32,8 @@ class Dataset:
             )
         path, item = directory / TOKENS, stored(manifest.dtype)
         try:
-            size_bytes, expected_bytes = path.stat().st_size, manifest.num_tokens * item.itemsize
+            with open_regular(path) as file:
+                size_bytes, expected_bytes = os.fstat(file.fileno()).st_size, manifest.num_tokens * item.itemsize
             if size_bytes != expected_bytes:
                 raise InputError(
                     f"{path}: has {size_bytes} bytes, but its {manifest.num_tokens} tokens take {expected_bytes}"
@@ -47,7 +50,7 @@ class Dataset:
 
     def verify(self) -> None:
         """Read it all; InputError if it is not what was written."""
-        with (self.directory / TOKENS).open("rb") as file:
+        with open_regular(self.directory / TOKENS) as file:
             if file_digest(file, "sha256").hexdigest() != self.manifest.tokens_sha256:
                 raise InputError(f"{self.directory / TOKENS}: is damaged: its checksum is not the one that was written")
 

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from io import TextIOWrapper
 from pathlib import Path
 
 from geotrain.errors import InputError, RunError
-from geotrain.files import place_of
+from geotrain.files import open_regular, place_of
 
 Watch = Callable[[str, int, int | None], None]
 """Told what is being done, bytes of text done, and bytes in all where that is known."""
@@ -93,7 +94,7 @@ def find_texts(trees: Sequence[Tree], *, avoid: Path, watch: Watch) -> Texts:
 
 def read_pieces(path: Path, *, piece_chars: int = PIECE_CHARS) -> Iterator[Piece]:
     """The document, cut between words where that is possible, else between lines, else anywhere."""
-    with _reading(path), path.open(encoding="utf-8", newline="") as file:
+    with _reading(path), open_regular(path) as raw, TextIOWrapper(raw, encoding="utf-8", newline="") as file:
         held = ""
         while block := file.read(piece_chars):
             held += block
@@ -135,7 +136,7 @@ def _fault(path: Path) -> str | None:
         return "not a regular file"
     decoder = codecs.getincrementaldecoder("utf-8")()
     empty = True
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         try:
             while block := file.read(_BLOCK_BYTES):
                 empty = False

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from geotrain.errors import RunError
 from geotrain.seating import Seat, Seating
-from geotrain.training.gloo import broadcast, gather
+from geotrain.training.gloo import MOST_WORDS_BYTES, broadcast, gather
 from geotrain.transport import (
     Channel,
     DeadlineError,
@@ -29,7 +29,10 @@ from geotrain.transport import (
     connect,
 )
 
+_CHANNEL = "control"
 _CLOCK_ROUNDS = 5
+_MOST_DEPTH = 16
+"""Lists and mappings within each other in what a leader says: far more than there are."""
 
 
 class Control:
@@ -55,12 +58,20 @@ class Control:
         first, *others = self._seating.dcs
         if self.seat.dc != first:
             self._say(first, here)
-            heard: list[list[Any]] = self._hear(first)
-            return heard
-        everybody = [here, *(self._hear(dc) for dc in others)]
+            heard = self._hear(first)
+            if not isinstance(heard, list) or len(heard) != len(self._seating.dcs):
+                raise _nonsense(first)
+            return [self._checked(first, dc, world) for dc, world in zip(self._seating.dcs, heard, strict=True)]
+        everybody = [here, *(self._checked(dc, dc, self._hear(dc)) for dc in others)]
         for dc in others:
             self._say(dc, everybody)
         return everybody
+
+    def _checked(self, teller: str, dc: str, world: Any) -> list[Any]:
+        """The words of a data center: one entry for each process there."""
+        if not isinstance(world, list) or len(world) != len(self._seating.world(dc)):
+            raise _nonsense(teller)
+        return world
 
     def clock_offset_s(self) -> float:
         """What to add to this process's monotonic clock to have the first leader's."""
@@ -92,7 +103,9 @@ class Control:
 
         def ask() -> float:
             self._say(first, None)
-            return float(self._hear(first))
+            if not isinstance(theirs_s := self._hear(first), float):
+                raise _nonsense(first)
+            return theirs_s
 
         return _best_offset(ask)
 
@@ -100,10 +113,14 @@ class Control:
         self._leaders[dc].send(_header(self._job), json.dumps(words).encode(), deadline_s=self._deadline_s)
 
     def _hear(self, dc: str) -> Any:
+        data = bytes(self._leaders[dc].receive(deadline_s=self._deadline_s).data)
         try:
-            return json.loads(bytes(self._leaders[dc].receive(deadline_s=self._deadline_s).data))
-        except ValueError:
-            raise RunError(f"{dc}-0: said something on the control channel that is not JSON") from None
+            words = json.loads(data)
+        except (ValueError, RecursionError):
+            raise _nonsense(dc) from None
+        if not _is_shallow(words, _MOST_DEPTH):
+            raise _nonsense(dc)
+        return words
 
     def flush(self) -> None:
         """Wait until the other leaders have what was said: for who is about to end because of it, as they will."""
@@ -119,13 +136,19 @@ class Control:
 class Meeting:
     """How the leaders find each other, again and again until all of them are there."""
 
-    def __init__(self, seating: Seating, seat: Seat, identity: Identity, address: tuple[str, int], settings: Settings):
+    def __init__(
+        self, seating: Seating, seat: Seat, identity: Identity, address: tuple[str, int], peer_timeout_s: float
+    ) -> None:
         self._seating, self._seat, self._identity, self._address = seating, seat, identity, address
-        self._settings = settings
+        self._settings = Settings(
+            connections=1,
+            max_buffer_bytes=MOST_WORDS_BYTES,
+            window_bytes=2 * MOST_WORDS_BYTES,
+            peer_timeout_s=peer_timeout_s,
+        )
         self.on_restart: Callable[[Exception], None] = lambda error: None
         """Called, from a thread, when a leader comes again: its data center has restarted."""
         self._listener: Listener | None = None
-        self._turned_away: set[str] = set()
 
     def open(self, deadline_s: float) -> dict[str, Channel]:
         """Channels to the other leaders; none for who is no leader."""
@@ -138,17 +161,23 @@ class Meeting:
 
     def _await(self, others: Sequence[str], deadline_s: float) -> dict[str, Channel]:
         host, port = self._address
-        self._listener = Listener(identity=self._identity, settings=self._settings, host=host, port=port)
+        self._listener = listener = Listener(
+            identity=self._identity,
+            settings=self._settings,
+            host=host,
+            port=port,
+            # Others with a key of this run have no say here.
+            expected={(f"{dc}-0", _CHANNEL) for dc in others},
+        )
         channels: dict[str, Channel] = {}
         end_s = time.monotonic() + deadline_s
         while missing := [dc for dc in others if dc not in channels]:
             try:
-                channel = self._accept(max(0.0, end_s - time.monotonic()))
+                channel = listener.accept(deadline_s=max(0.0, end_s - time.monotonic()))
             except DeadlineError:
-                others_came = f"; who came has no place there: {', '.join(sorted(self._turned_away))}"
+                strangers = f"; turned away: {', '.join(listener.turned_away)}" if listener.turned_away else ""
                 raise RunError(
-                    f"{', '.join(missing)}: did not come to {host}:{port} within {deadline_s:g} s"
-                    f"{others_came if self._turned_away else ''}"
+                    f"{', '.join(missing)}: did not come to {host}:{port} within {deadline_s:g} s{strangers}"
                 ) from None
             # Who comes twice has restarted in the meantime: the later one counts.
             channels[channel.peer.removesuffix("-0")] = channel
@@ -168,7 +197,7 @@ class Meeting:
                 port,
                 identity=self._identity,
                 peer=leader,
-                channel="control",
+                channel=_CHANNEL,
                 settings=self._settings,
                 deadline_s=left_s,
             )
@@ -180,28 +209,30 @@ class Meeting:
             except TransportError:
                 channel.close(deadline_s=0)
 
-    def _accept(self, deadline_s: float) -> Channel:
-        """The next leader of another data center; others with a key of this run have no say here."""
-        assert self._listener is not None
-        leaders = {f"{dc}-0" for dc in self._seating.dcs[1:]}
-        end_s = time.monotonic() + deadline_s
-        while True:
-            channel = self._listener.accept(deadline_s=max(0.0, end_s - time.monotonic()))
-            if channel.peer in leaders and channel.name == "control":
-                return channel
-            self._turned_away.add(channel.peer)
-            channel.close(deadline_s=0)
-
     def _watch(self) -> None:
+        assert self._listener is not None
         with suppress(TransportError):
             while True:
                 with suppress(DeadlineError):
-                    self.on_restart(RunError(f"{self._accept(60.0).peer}: has restarted"))
+                    peer = self._listener.accept(deadline_s=60.0).peer
+                    self.on_restart(RunError(f"{peer}: has restarted"))
 
     def close(self) -> None:
         """Let nobody in any more."""
         if self._listener is not None:
             self._listener.close()
+
+
+def _nonsense(dc: str) -> RunError:
+    return RunError(
+        f"{dc}-0: said something on the control channel that makes no sense; is its geotrain another version?"
+    )
+
+
+def _is_shallow(words: Any, most: int) -> bool:
+    """Whether lists and mappings are nested at most so deep: what is passed on must not exhaust the stack either."""
+    inside = words.values() if isinstance(words, dict) else words if isinstance(words, list) else ()
+    return most > 0 and all(_is_shallow(word, most - 1) for word in inside)
 
 
 def _header(job: str) -> Header:

@@ -8,7 +8,8 @@ import torch.distributed as dist
 
 from geotrain.errors import RunError
 
-_MOST_WORDS_BYTES = 64 << 20
+MOST_WORDS_BYTES = 64 << 20
+"""What a process or a leader may say at a time."""
 
 
 def gather(words: Any, world: int, group: dist.ProcessGroup | None = None) -> list[Any]:
@@ -19,8 +20,8 @@ def gather(words: Any, world: int, group: dist.ProcessGroup | None = None) -> li
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(world)]
     dist.all_gather(sizes, torch.tensor([len(data)]), group=group)
     most = max(int(size) for size in sizes)
-    if most > _MOST_WORDS_BYTES:
-        raise RunError(f"a process says {most} bytes, allowed are {_MOST_WORDS_BYTES}")
+    if most > MOST_WORDS_BYTES:
+        raise RunError(f"a process says {most} bytes, allowed are {MOST_WORDS_BYTES}")
     mine = torch.zeros(most, dtype=torch.uint8)
     mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     parts = [torch.zeros_like(mine) for _ in range(world)]

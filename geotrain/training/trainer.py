@@ -34,7 +34,7 @@ from geotrain.training.script import Script
 from geotrain.training.telling import Telling, Watch
 from geotrain.training.terms import Terms, check, terms
 from geotrain.training.wiring import Wires, Wiring
-from geotrain.transport import Credentials, Identity, Settings
+from geotrain.transport import Credentials, Identity
 
 _LOCK_PATIENCE_S = 10.0
 """For the process that had this one's place before and is about to end."""
@@ -112,8 +112,7 @@ class _Run:
             credentials=None if options.keys is None else Credentials(options.keys / seat.name),
             insecure=options.keys is None,
         )
-        settings = Settings(connections=1, peer_timeout_s=options.peer_timeout_s)
-        meeting = Meeting(seating, seat, self.identity, options.control, settings)
+        meeting = Meeting(seating, seat, self.identity, options.control, options.peer_timeout_s)
         leaving.then(lambda patience_s: meeting.close())
         leaders = meeting.open(options.deadline_s)
         self.control = Control(seating, seat, leaders, self.identity.job, options.deadline_s)

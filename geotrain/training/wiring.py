@@ -19,7 +19,7 @@ from geotrain.training.lines import GlooLine, NcclLine, WanLine
 from geotrain.training.post import Line, Mailbox, ParcelForm
 from geotrain.training.script import Script
 from geotrain.transport import Channel, Identity, Listener, Settings
-from geotrain.transport.pool import Endpoint, Pooling, join
+from geotrain.transport.pool import Endpoint, Pooling, dialers, join
 
 SPARE = 1 / 3
 """Connections over what the cluster file's window and round trip call for: real round trips are longer now and then."""
@@ -76,7 +76,7 @@ class Wiring:
         """All processes of all data centers do this together."""
         seat, plan = self.seat, self.seating.plan
         across = [slot for slot in self.neighbours if plan.crosses_wan(seat.stage, slot)]
-        listeners = {slot: self._listen(slot) for slot in across if seat.part == 0}
+        listeners = {slot: self._listen(slot, self._together(slot)) for slot in across if seat.part == 0}
         told = control.gather({slot: listener.address for slot, listener in listeners.items()})
         addresses = {other.name: said for other, said in zip(self.seating.seats, told, strict=True)}
         channels = self._join(listeners, addresses)
@@ -102,7 +102,7 @@ class Wiring:
         listener = None
         if seat.pipeline == 0 and seat.stage in (first, last):
             other = last if seat.stage == first else first
-            listener = self._listen(other)
+            listener = self._listen(other, [seat.pipeline], part=seat.part)
         told = control.gather(None if listener is None else listener.address)
         if listener is None:
             return None
@@ -170,8 +170,18 @@ class Wiring:
             window_bytes=max(settings.window_bytes, _PARCELS_ON_THEIR_WAY * size_bytes),
         )
 
-    def _listen(self, slot: int) -> Listener:
-        return Listener(identity=self.identity, settings=self._settings(slot), host=self.host)
+    def _together(self, slot: int) -> Sequence[int]:
+        """The pipelines that share the way to that slot."""
+        seat = self.seat
+        boundary = min(seat.stage, slot) if abs(seat.stage - slot) == 1 else max(seat.stage, slot)
+        return self.seating.cell(seat.pipeline) if boundary in self.script.pooled else [seat.pipeline]
+
+    def _listen(self, slot: int, together: Sequence[int], part: int = 0) -> Listener:
+        """For those that dial from this cell and from that slot; others with a key of this run have no place here."""
+        seat, seating = self.seat, self.seating
+        cell = [seating.at(pipeline, seat.stage)[part].name for pipeline in together]
+        expected = dialers(seat.name, cell, seating.at(seat.pipeline, slot)[part].name)
+        return Listener(identity=self.identity, settings=self._settings(slot), host=self.host, expected=expected)
 
     def _join(
         self, listeners: dict[int, Listener], addresses: dict[str, dict[str, tuple[str, int]]]
@@ -185,8 +195,7 @@ class Wiring:
 
         def join_at(slot: int) -> None:
             seat = self.seat
-            boundary = min(seat.stage, slot) if abs(seat.stage - slot) == 1 else max(seat.stage, slot)
-            together = self.seating.cell(seat.pipeline) if boundary in self.script.pooled else [seat.pipeline]
+            together = self._together(slot)
             try:
                 channels[slot] = join(
                     listener=listeners[slot],

@@ -21,6 +21,8 @@ VERSION = 2
 SESSION_BYTES = 16
 LEAST_CHUNK_BYTES = 512
 """Nobody may ask for buffers to be cut finer, for each piece costs some memory and time."""
+LEAST_PEER_TIMEOUT_MS = 100
+"""Nobody may ask for signs of life so often that a peer has time for nothing else: eight are due within it."""
 MAGIC = b"geoT"
 _REASON_BYTES = 120
 
@@ -156,7 +158,7 @@ def _pack_hello(frame: Hello) -> bytes:
 
 def _read_hello(body: bytes) -> Hello:
     job, node, channel, session, window, buffer, chunk, timeout, resumes = _HELLO.unpack(body)
-    if chunk < LEAST_CHUNK_BYTES or 0 in (timeout, buffer) or buffer > window or resumes > 1:
+    if chunk < LEAST_CHUNK_BYTES or timeout < LEAST_PEER_TIMEOUT_MS or buffer == 0 or buffer > window or resumes > 1:
         raise FrameError("the greeting's limits make no sense")
     return Hello(
         job=unpack_name(job, "job"),

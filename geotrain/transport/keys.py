@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from geotrain.errors import InputError
+from geotrain.files import read_bytes
 from geotrain.transport.names import NAME_BYTES
 from geotrain.transport.tls import CA_FILE, CERTIFICATE_FILE, KEY_FILE
 
@@ -63,14 +64,31 @@ def make_keys(directory: Path, *, job: str, nodes: Sequence[str], days: int, ren
         raise InputError(f"{error.filename or directory}: cannot be written: {error.strerror}") from None
 
 
+def check_keys(directory: Path, *, job: str, nodes: Sequence[str]) -> None:
+    """InputError if keys are there that `make_keys` would refuse to go on with; writes nothing."""
+    if not (directory / "ca").exists():
+        return
+    try:
+        authority = _load_authority(directory / "ca", job)
+        for node in nodes:
+            if (directory / node / CERTIFICATE_FILE).exists():
+                _check_issuer(directory / node / CERTIFICATE_FILE, authority)
+    except OSError as error:
+        raise InputError(f"{error.filename or directory}: cannot be read: {error.strerror}") from None
+
+
+def _check_issuer(path: Path, authority: _Authority) -> x509.Certificate:
+    certificate = _load_certificate(path)
+    if certificate.issuer != authority.certificate.subject:
+        raise InputError(f"{path}: was made for another job; --renew replaces it")
+    return certificate
+
+
 def _node_keys(directory: Path, node: str, authority: _Authority, days: int, renew: bool) -> NodeKeys:
     path = directory / CERTIFICATE_FILE
     exists = path.exists() and (directory / KEY_FILE).exists()
     if exists and not renew:
-        certificate = _load_certificate(path)
-        if certificate.issuer != authority.certificate.subject:
-            raise InputError(f"{path}: was made for another job; --renew replaces it")
-        return _answer(directory, node, "kept", certificate)
+        return _answer(directory, node, "kept", _check_issuer(path, authority))
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     end = min(now + timedelta(days=days), authority.certificate.not_valid_after_utc)
@@ -117,7 +135,7 @@ def _load_authority(directory: Path, job: str) -> _Authority:
         raise InputError(f"{directory}: was made for job {made_for}, not {job!r}; take another directory")
     path = directory / KEY_FILE
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = serialization.load_pem_private_key(read_bytes(path), password=None)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; without it no more keys can be made for this job") from None
     except (ValueError, TypeError):
@@ -129,7 +147,7 @@ def _load_authority(directory: Path, job: str) -> _Authority:
 
 def _load_certificate(path: Path) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
+        return x509.load_pem_x509_certificate(read_bytes(path))
     except ValueError:
         raise InputError(f"{path}: is not a certificate") from None
 

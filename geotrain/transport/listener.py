@@ -1,8 +1,10 @@
 """The side of a channel that waits for connections: lets in who belongs to the job, and nobody else."""
 
-import queue
 import socket
 import threading
+import time
+from collections import deque
+from collections.abc import Collection
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -28,7 +30,10 @@ from geotrain.transport.sockets import listen
 
 _PATIENCE_S = 1.0
 _PAUSE_S = 0.05
-_BACKLOG = 256
+_BACKLOG = 16
+"""Channels that wait to be accepted: each may hold a window of bytes. Of expected ones all may wait."""
+_MOST_NAMED = 16
+_NO_PLACE = "this node has no place here"
 
 
 class Listener:
@@ -43,7 +48,9 @@ class Listener:
         port: int = 0,
         max_half_open: int = 128,
         allocate: Allocate = fresh_memory,
+        expected: Collection[tuple[str, str]] | None = None,
     ) -> None:
+        """Listen; `expected` is as for `expect`, from the first connection on."""
         self._identity = identity
         self._settings = settings
         self._allocate = allocate
@@ -54,9 +61,12 @@ class Listener:
             raise InputError(f"cannot listen at {host}:{port}: {error.strerror}") from None
         self._admission = Admission(max_half_open)
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._counts = {"accepted": 0, "refused": 0, "malformed": 0, "timed_out": 0}
         self._sessions: dict[bytes, Session] = {}
-        self._new: queue.SimpleQueue[TcpChannel | None] = queue.SimpleQueue()
+        self._new: deque[tuple[Session, TcpChannel]] = deque()
+        self._expected = None if expected is None else frozenset(expected)
+        self._turned_away: set[str] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._accept, name=f"listen {identity.node}", daemon=True)
         self._thread.start()
@@ -73,16 +83,38 @@ class Listener:
         with self._lock:
             return ListenerCounters(**self._counts)
 
+    @property
+    def turned_away(self) -> list[str]:
+        """Nodes of the job that are not expected here and called all the same; the first few."""
+        with self._lock:
+            return sorted(self._turned_away)
+
+    def expect(self, expected: Collection[tuple[str, str]]) -> None:
+        """Let only these open a channel from now on, each a node and the channel's name; others are turned away.
+
+        A node of the job that has no place here so takes neither memory nor a place in the queue.
+        """
+        with self._lock:
+            self._expected = frozenset(expected)
+            waiting, self._new = self._new, deque()
+            for session, channel in waiting:
+                if self._is_expected(session.peer, session.name):
+                    self._new.append((session, channel))
+                else:
+                    self._note_stranger(session.peer)
+                    session.fail(RefusedError(f"{session.peer}: {_NO_PLACE}"))
+
     def accept(self, *, deadline_s: float) -> TcpChannel:
         """The next channel that a peer has opened; `peer` and `name` tell which it is."""
-        try:
-            channel = self._new.get(timeout=deadline_s)
-        except queue.Empty:
-            raise DeadlineError(f"no peer opened a channel within {deadline_s:g} s") from None
-        if channel is None:
-            self._new.put(None)
-            raise ClosedError("the listener was closed")
-        return channel
+        end_s = time.monotonic() + deadline_s
+        with self._lock:
+            while not self._new:
+                if self._closing.is_set():
+                    raise ClosedError("the listener was closed")
+                if (left_s := end_s - time.monotonic()) <= 0:
+                    raise DeadlineError(f"no peer opened a channel within {deadline_s:g} s")
+                self._changed.wait(left_s)
+            return self._new.popleft()[1]
 
     def close(self) -> None:
         """Let nobody in any more; channels that were accepted stay, but cannot be mended."""
@@ -92,10 +124,11 @@ class Listener:
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
         self._thread.join()
-        with suppress(queue.Empty):
-            while (channel := self._new.get_nowait()) is not None:
-                channel.close(deadline_s=0.0)
-        self._new.put(None)
+        with self._lock:
+            waiting, self._new = self._new, deque()
+            self._changed.notify_all()
+        for _, channel in waiting:
+            channel.close(deadline_s=0.0)
 
     def __enter__(self) -> Self:
         return self
@@ -187,15 +220,33 @@ class Listener:
                 return known
             if theirs.resumes:
                 raise RefusedError(UNKNOWN_SESSION)
-            if self._new.qsize() >= _BACKLOG:
-                raise RefusedError("too many channels wait to be accepted")
+            if not self._is_expected(theirs.node, theirs.channel):
+                self._note_stranger(theirs.node)
+                raise RefusedError(_NO_PLACE)
             for session in self._sessions.values():
                 if (session.peer, session.name) == (theirs.node, theirs.channel):
                     session.fail(PeerLostError(f"{theirs.node}: has started anew"))
+            # What has failed while it waited is of no use any more, but holds memory.
+            self._new = deque((one, channel) for one, channel in self._new if not self._is_void(one, theirs))
+            if self._expected is None and len(self._new) >= _BACKLOG:
+                raise RefusedError("too many channels wait to be accepted")
             session = Session(mine=mine, theirs=theirs, settings=self._settings, allocate=self._allocate)
             self._sessions[theirs.session] = session
-            self._new.put(TcpChannel(session))
+            self._new.append((session, TcpChannel(session)))
+            self._changed.notify()
             return session
+
+    def _note_stranger(self, node: str) -> None:
+        if len(self._turned_away) < _MOST_NAMED:
+            self._turned_away.add(node)
+
+    def _is_void(self, waiting: Session, newcomer: Hello) -> bool:
+        """Whether a channel that waits has failed, or is an expected one whose place the newcomer takes."""
+        same = (waiting.peer, waiting.name) == (newcomer.node, newcomer.channel)
+        return (waiting.over and waiting.error is not None) or (self._expected is not None and same)
+
+    def _is_expected(self, node: str, channel: str) -> bool:
+        return self._expected is None or (node, channel) in self._expected
 
     def _count(self, name: str) -> None:
         with self._lock:

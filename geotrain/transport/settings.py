@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from geotrain.errors import InputError
+from geotrain.transport.frame import LEAST_PEER_TIMEOUT_MS
 
 _MIB = 1 << 20
 _MOST_DOUBT_S = 2.5
@@ -42,15 +43,16 @@ class Settings:
         for name in ("max_connections", "max_buffer_bytes", "window_bytes"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}: {getattr(self, name)} must be at least 1")
-        for name in ("peer_timeout_s", "handshake_timeout_s", "max_backoff_s"):
+        for name in ("handshake_timeout_s", "max_backoff_s"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name}: {getattr(self, name)} must be above 0")
         if self.connections != "auto" and not 1 <= self.connections <= self.max_connections:
             raise InputError(f"connections: {self.connections} must be 'auto' or 1 to {self.max_connections}")
         if self.max_buffer_bytes > self.window_bytes:
             raise InputError(f"max_buffer_bytes: {self.max_buffer_bytes} must fit window_bytes, {self.window_bytes}")
-        if self.peer_timeout_s > 86400:
-            raise InputError(f"peer_timeout_s: {self.peer_timeout_s} must be at most a day")
+        if not LEAST_PEER_TIMEOUT_MS / 1000 <= self.peer_timeout_s <= 86400:
+            least = f"at least {LEAST_PEER_TIMEOUT_MS / 1000:g} s"
+            raise InputError(f"peer_timeout_s: {self.peer_timeout_s} must be {least} and at most a day")
         if not 4096 <= self.chunk_bytes < 1 << 31:
             raise InputError(f"chunk_bytes: {self.chunk_bytes} must be at least 4 KiB and below 2 GiB")
         if self.min_chunk_bytes < 4096:
@@ -59,7 +61,7 @@ class Settings:
     @property
     def peer_timeout_ms(self) -> int:
         """For the greeting."""
-        return max(1, round(self.peer_timeout_s * 1000))
+        return round(self.peer_timeout_s * 1000)
 
     @property
     def silence_s(self) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from geotrain.errors import InputError
+from geotrain.files import open_regular
 from geotrain.transport.errors import RefusedError, plain
 
 CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.pem", "certificate.pem", "key.pem"
@@ -27,8 +28,12 @@ class Credentials:
         if server:
             context.num_tickets = 0
         try:
+            for name in (CA_FILE, CERTIFICATE_FILE, KEY_FILE):
+                # OpenSSL would wait for whatever writes into a pipe.
+                open_regular(self.directory / name).close()
             context.load_verify_locations(self.directory / CA_FILE)
-            context.load_cert_chain(self.directory / CERTIFICATE_FILE, self.directory / KEY_FILE)
+            # Without a password here, one would be asked for at the terminal.
+            context.load_cert_chain(self.directory / CERTIFICATE_FILE, self.directory / KEY_FILE, password="")
         except FileNotFoundError:
             names = f"{CA_FILE}, {CERTIFICATE_FILE} and {KEY_FILE}"
             raise InputError(f"{self.directory}: must hold {names}; `geotrain keys` makes them") from None

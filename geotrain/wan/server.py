@@ -1,4 +1,8 @@
-"""The far side of a probe: measures for one client at a time, so that two probes never measure each other."""
+"""The far side of a probe: measures for one client at a time, so that two probes never measure each other.
+
+A client has its turn for a limited time, whatever it does: its round trips for 30 s, a rate for eight times the seconds
+that it asks for and 75 s more, which is 10 minutes at most.
+"""
 
 import threading
 import time
@@ -12,8 +16,11 @@ from geotrain.wan.talk import MOST_CONNECTIONS, PATIENCE_S, Order, hear, pour, s
 _FIRST_WORD_S = 2 * PATIENCE_S
 """A client that has opened a channel and says nothing is sent away: it may take its time to open all connections, and
 some more where its machine is busy. Others do not wait for it."""
+_ECHO_S = 2 * PATIENCE_S
+"""For all round trips of a client together."""
 _TURN_S = 0.5
-_MOST_CLIENTS = 64
+_MOST_CLIENTS = 16
+"""Each may have sent a window of bytes before its turn has come."""
 
 
 class Server:
@@ -78,8 +85,11 @@ class Server:
     def _measure(self, channel: Channel, order: Order) -> None:
         if order.do == "echo":
             self._tell(f"{channel.peer}: a probe begins")
+            end_s = time.monotonic() + _ECHO_S
             for _ in range(order.trips):
-                say(channel, hear(channel, deadline_s=PATIENCE_S))
+                if (left_s := end_s - time.monotonic()) <= 0:
+                    raise DeadlineError(f"not done with its round trips within {_ECHO_S:g} s")
+                say(channel, hear(channel, deadline_s=min(PATIENCE_S, left_s)))
         elif order.do == "drink":
             # Not before this one's turn has come: what it pours would be measured by the one whose turn it is.
             say(channel, {})

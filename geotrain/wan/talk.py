@@ -108,12 +108,12 @@ def say(channel: Channel, word: dict[str, Any] | Order | Poured) -> None:
 
 
 def hear(channel: Channel, *, deadline_s: float) -> dict[str, Any]:
-    """The next word; data before it is thrown away."""
+    """The next word; data before it is thrown away, but not for longer than the deadline."""
     end_s = time.monotonic() + deadline_s
-    while True:
-        message = channel.receive(deadline_s=max(0.0, end_s - time.monotonic()))
-        if message.header.stage == 0:
-            break
+    while (message := channel.receive(deadline_s=max(0.0, end_s - time.monotonic()))).header.stage != 0:
+        # What has arrived is received whatever the time: a peer that never stops sending would be heard forever.
+        if time.monotonic() > end_s:
+            raise DeadlineError(f"{channel.peer}: sent data and no word within {deadline_s:g} s")
     try:
         word = json.loads(bytes(message.data))
     except (ValueError, RecursionError):

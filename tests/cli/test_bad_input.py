@@ -1,5 +1,7 @@
 """Every way to get the files wrong ends in exit code 2 and one sentence that names file, field, value and limit."""
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -208,3 +210,35 @@ def test_a_step_of_too_many_microbatches_is_refused_before_it_takes_the_memory(
         answer = geotrain(arguments[0], "plan.yaml", *arguments[1:])
         assert (answer.exit_code, answer.out) == (2, ""), answer
         assert answer.err.startswith("error: ") and str(microbatches)[:4] in answer.err.replace(",", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("simulate", "PIPE"),
+        ("plan", "PIPE", "job.yaml"),
+        ("plan", "cluster.yaml", "PIPE"),
+        ("compare", "PIPE"),
+        ("validate", "PIPE"),
+        ("prefill", "simulate", "plan.yaml", "PIPE"),
+        ("prefill", "calibrate", "PIPE"),
+        ("schedule", "PIPE"),
+        ("whatif", "PIPE", "job.yaml", "--vary", "cluster.wan.default.rtt=10 ms"),
+        ("compare-runs", "PIPE", "plan.yaml"),
+        ("reproduce", "PIPE"),
+        ("launch", "PIPE", "--on", "local", "--out", "run"),
+        ("testbed", "up", "PIPE"),
+        ("data", "PIPE", "--out", "tokens"),
+        ("data", "job.yaml", "--out", "tokens", "--tokenizer", "PIPE"),
+    ],
+    ids=" ".join,
+)
+def test_a_pipe_in_the_place_of_a_file_keeps_no_command_waiting(
+    geotrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+):
+    geotrain("init", tmp_path)
+    os.mkfifo(tmp_path / "PIPE")
+    monkeypatch.chdir(tmp_path)
+    answer = geotrain(*arguments)
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert re.fullmatch(r"error: [^\n]*PIPE[^\n]*\n", answer.err)

@@ -14,7 +14,7 @@ import typer
 import yaml
 
 from geotrain.cli import build_app
-from geotrain.training.launch import Launch
+from geotrain.training.launch import Launch, Run
 from geotrain.training.launch.logs import last_process
 from tests.testbed.machine import require_namespaces
 from tests.training.launch.runs import WORKER, alive, python, until
@@ -50,7 +50,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("on", PLACES)
-def test_a_dry_run_says_what_would_run_where_and_does_nothing(geotrain, plan_file: Path, on: str):
+def test_a_dry_run_says_what_would_run_where_and_does_nothing(geotrain, plan_file: Path, stand_in, on: str):
     answer = geotrain("launch", plan_file, "--on", on, "--out", "run", "--dry-run", *PLACES[on], "--json").json
     assert answer["on"] == on and answer["dry_run"]
     seats = [seat for process in answer["processes"] for seat in process["seats"]]
@@ -69,7 +69,11 @@ def test_a_dry_run_says_what_would_run_where_and_does_nothing(geotrain, plan_fil
 
 
 @pytest.mark.parametrize("on", PLACES)
-def test_train_takes_the_options_that_its_processes_get(geotrain, plan_file: Path, on: str):
+def test_train_takes_the_options_that_its_processes_get(
+    geotrain, plan_file: Path, monkeypatch: pytest.MonkeyPatch, on: str
+):
+    # There is no data at this place.
+    monkeypatch.setattr(Launch, "check", lambda launch: None)
     options = ["--data", "/data", "--dry-run", *PLACES[on], "--json", "--", "--steps", 7, "--no-resume"]
     answer = geotrain("launch", plan_file, "--on", on, "--out", "run", *options).json
     command = answer["processes"][0]["command"]
@@ -124,9 +128,38 @@ def test_a_signal_ends_everything(plan_file: Path, number: signal.Signals, code:
         until(lambda: len(list(plan_file.parent.glob("run/*.here"))) == 4)
         os.kill(launcher.pid, number)
         assert launcher.wait(60) == code
-        assert launcher.stderr is not None and launcher.stderr.read() in ("", "east-0 is here\n")
+        assert launcher.stderr is not None
+        said = launcher.stderr.read().removeprefix("east-0 is here\n")
+    again = f"geotrain launch {plan_file} --on local --out run --max-restarts 0 --insecure --resume -- --do sleep"
+    assert said == f"ended: no step is saved yet; to go on: {again}\n"
     logs = list(Path("run/logs").iterdir())
     assert len(logs) == 4 and not any(alive(last_process(log)) for log in logs)
+
+
+def test_an_interrupted_run_says_which_step_is_saved_and_how_to_go_on(
+    geotrain, plan_file: Path, stand_in, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupt(run: Run, **_: object) -> None:
+        for stage in ("10/stage-00", "10/stage-01", "20/stage-00", "20/stage-01.tmp-1"):
+            Path(f"run/checkpoints/step-000000{stage}").mkdir(parents=True, exist_ok=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "wait", interrupt)
+    start = ["launch", "plan.yaml", "--on", "local", "--out", "run", "--insecure"]
+    for words in (start, [*start, "--resume"]):
+        answer = geotrain(*words, "--", "--do", "sleep")
+        assert (answer.exit_code, answer.out) == (130, "")
+        assert answer.err == (
+            "ended: saved up to step 10 in run/checkpoints; to go on: "
+            "geotrain launch plan.yaml --on local --out run --insecure --resume -- --do sleep\n"
+        )
+
+
+@pytest.mark.parametrize("word", ["--resume", "--data=data", "--dry-run"])
+def test_an_option_of_launch_after_the_dashes_is_refused(geotrain, plan_file: Path, word: str):
+    answer = geotrain("launch", plan_file, "--on", "local", "--out", "run", "--", "--steps", "5", word)
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert answer.err == (f"error: {word} stands after --, where options of `geotrain train` are: put it before --\n")
 
 
 @pytest.mark.parametrize("on", FILES)
@@ -165,6 +198,9 @@ def test_bad_input_is_one_sentence(geotrain, plan_file: Path, arguments: str, se
     ("options", "sentence"),
     [
         pytest.param("--on local --data nothing", "nothing: is not a data set: it has no tokens.json", id="no tokens"),
+        pytest.param(
+            "--on local --data nothing --dry-run", "nothing: is not a data set: it has no tokens.json", id="dry run"
+        ),
         pytest.param("--on testbed -- --stepz 5", "No such option: --stepz", id="option"),
     ],
 )
@@ -179,6 +215,15 @@ def test_what_cannot_be_trained_is_one_sentence_and_starts_nothing(
     assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert answer.err.startswith(f"error: {sentence}")
     assert [path.name for path in plan_file.parent.iterdir()] == ["plan.yaml"]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_keys_of_another_job_are_refused_before_anything_is_started(geotrain, plan_file: Path, stand_in, dry_run: bool):
+    assert geotrain("keys", "run/keys", "--job", "other", "--nodes", "east-0").exit_code == 0
+    answer = geotrain("launch", plan_file, "--on", "local", "--out", "run", "--resume", *["--dry-run"] * dry_run)
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert answer.err == ("error: run/keys/ca: was made for job 'other', not 'training'; take another directory\n")
+    assert [path.name for path in Path("run").iterdir()] == ["keys"]
 
 
 def test_a_process_that_refuses_later_says_so_once(geotrain, plan_file: Path, stand_in):
@@ -215,7 +260,8 @@ def test_what_cannot_be_trained_is_refused_everywhere(
 
 
 @pytest.mark.parametrize("words", [["--compute", "emulated"], ["--compute=emulated"]])
-def test_emulated_compute_runs_any_model(geotrain, plan_file: Path, words: list[str]):
+def test_emulated_compute_runs_any_model(geotrain, plan_file: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]):
+    monkeypatch.setattr(Launch, "check", lambda launch: None)
     plan_file.write_text(yaml.safe_dump(plan(job={"precision": "fp16"}).dump()))
     start = ["launch", plan_file, "--on", "local", "--out", "run", "--dry-run"]
     assert geotrain(*start).exit_code == 2

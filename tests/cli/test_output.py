@@ -47,3 +47,77 @@ def test_what_cannot_be_written_is_refused_before_anything_else(
         answer = geotrain(*[argument.replace("@", where) for argument in arguments])
         assert (answer.exit_code, answer.out) == (2, "")
         assert answer.err.startswith(f"error: {where}: ") and reason in answer.err
+
+
+WHATIF = ["whatif", "cluster.yaml", "job.yaml", "--vary", "wan.default.rtt=1ms"]
+READ_AND_WRITTEN = [
+    ["compare", "plan.yaml", "--chart", "@"],
+    ["compare-runs", "plan.yaml", "run", "--picture", "@"],
+    ["compare-runs", "plan.yaml", "run", "--trace", "@"],
+    ["plan", "cluster.yaml", "job.yaml", "-o", "@"],
+    ["plan", "cluster.yaml", "job.yaml", "--chart", "@"],
+    ["plan", "cluster.yaml", "job.yaml", "--report", "@"],
+    ["prefill", "simulate", "plan.yaml", "azure-code", "--report", "@"],
+    ["prefill", "simulate", "plan.yaml", "azure-code", "--trace-out", "@"],
+    ["schedule", "plan.yaml", "-o", "@"],
+    ["simulate", "plan.yaml", "--report", "@"],
+    ["simulate", "plan.yaml", "--timeline", "@"],
+    ["simulate", "plan.yaml", "--trace", "@"],
+    ["wan", "bench", "cluster.yaml", "--between", "a,b", "--chart", "@"],
+    ["wan", "probe", "127.0.0.1:1", "--insecure", "--write", "cluster.yaml", "--link", "a,b", "--chart", "@"],
+    [*WHATIF, "--chart", "@"],
+    [*WHATIF, "--csv", "@"],
+    [*WHATIF, "--resume", "@"],
+]
+
+
+@pytest.mark.parametrize("arguments", READ_AND_WRITTEN, ids=" ".join)
+@pytest.mark.parametrize("name", ["cluster.yaml", "./sub/../cluster.yaml", "link.yaml", "hard.yaml"])
+def test_no_command_overwrites_what_it_reads(
+    geotrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], name: str
+):
+    """Also not a file that the plan names, nor by another name."""
+    assert geotrain("init", tmp_path).exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    Path("sub").mkdir()
+    Path("link.yaml").symlink_to("cluster.yaml")
+    Path("hard.yaml").hardlink_to("cluster.yaml")
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.yaml")}
+    answer = geotrain(*[argument.replace("@", name) for argument in arguments])
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert answer.err == (
+        f"error: {Path(name)}: would be overwritten, and is read as cluster.yaml: name another file to write\n"
+    )
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.yaml")} == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["validate", "in.csv", "--calibrate", "in.csv"],
+        ["validate", "in.csv", "--chart", "in.csv"],
+        ["validate", "--efficiency", "in.csv", "--chart", "in.csv"],
+        ["prefill", "calibrate", "in.csv", "--write", "in.csv"],
+        ["prefill", "calibrate", "in.csv", "--table-out", "in.csv"],
+        ["prefill", "simulate", "plan.yaml", "in.csv", "--report", "in.csv"],
+        ["prefill", "simulate", "plan.yaml", "azure-code", "--times", "in.csv", "--report", "in.csv"],
+    ],
+    ids=" ".join,
+)
+def test_no_table_is_overwritten_by_what_is_made_of_it(
+    geotrain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+):
+    monkeypatch.chdir(tmp_path)
+    Path("in.csv").write_text("name\n")
+    answer = geotrain(*arguments)
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert answer.err == "error: in.csv: would be overwritten, and is read as in.csv: name another file to write\n"
+    assert Path("in.csv").read_text() == "name\n"
+
+
+def test_two_outputs_are_two_files(geotrain, example: Path):
+    answer = geotrain(
+        "simulate", example / "plan.yaml", "--trace", example / "a", "--report", example / "x" / ".." / "a"
+    )
+    assert (answer.exit_code, answer.out) == (2, "")
+    assert answer.err.endswith("a: would be written twice: name a file for each\n")

@@ -250,7 +250,8 @@ def test_a_plan_that_cannot_be_trained_is_marked_and_the_best_that_can_stands_be
     assert geotrain("launch", "found.yaml", "--on", "local", "--out", "run", "--dry-run").exit_code == 2
 
     geotrain("plan", "cluster.yaml", "job.yaml", "--across", "pipeline", "-o", "found.yaml")
-    assert geotrain("launch", "found.yaml", "--on", "local", "--out", "run", "--dry-run").exit_code == 0
+    slurm = ("--on", "slurm", "--control", "east-1:29400")
+    assert geotrain("launch", "found.yaml", *slurm, "--out", "run", "--dry-run").exit_code == 0
 
 
 TIGHT = "{model: {name: llama-2-13b, layers: 20}, sequence: 4096, microbatches: 16, recompute: none}"

@@ -159,7 +159,7 @@ def test_workers_do_not_outlive_a_killed_command(example: Path):
             "--workers counts local processes; with --on ray the Ray cluster decides",
         ),
         ("--story knee --workers 0", "Invalid value for '--workers': "),
-        ("--story knee --resume job.yaml", "job.yaml: line 1 was not written by `geotrain whatif --resume`"),
+        ("--story knee --resume plan.yaml", "plan.yaml: line 1 was not written by `geotrain whatif --resume`"),
         ("--story knee --csv .", ".: is a directory, expected a file to write"),
     ],
 )

@@ -30,7 +30,7 @@ def hellos(draw) -> Hello:
         window_bytes=window,
         max_buffer_bytes=draw(st.integers(1, window)),
         max_chunk_bytes=draw(st.integers(512, 2**32 - 1)),
-        peer_timeout_ms=draw(st.integers(1, 2**32 - 1)),
+        peer_timeout_ms=draw(st.integers(100, 2**32 - 1)),
         resumes=draw(st.booleans()),
     )
 

@@ -73,6 +73,9 @@ def test_security_is_on_unless_told():
     [
         pytest.param(encode(hello(job="k")), "this is job j, not k", "refused", id="another job"),
         pytest.param(encode(hello(resumes=True)), "unknown session", "refused", id="unknown session"),
+        pytest.param(
+            encode(hello(peer_timeout_ms=99)), "the greeting's limits make no sense", "malformed", id="impatient"
+        ),
         pytest.param(bytes(FRAME_BYTES), "not a frame: begins with b'\\x00\\x00\\x00\\x00'", "malformed", id="zeros"),
         pytest.param(b"GET / HTTP/1.1\r\n" * 20, "not a frame: begins with b'GET '", "malformed", id="http"),
         pytest.param(
@@ -282,3 +285,41 @@ def test_two_channels_of_one_node_are_kept_apart(listener: Listener):
         thread.start()
     for thread in closing:
         thread.join()
+
+
+def session(number: int) -> bytes:
+    return number.to_bytes(16, "little")
+
+
+def test_only_so_many_channels_wait_to_be_accepted(listener: Listener):
+    """Each may hold a window of memory, and nobody has asked for it yet."""
+    for number in range(16):
+        assert isinstance(answer(listener, encode(hello(channel=f"c{number}", session=session(number)))), Hello)
+    refused = Bye(sent=0, reason="too many channels wait to be accepted")
+    assert answer(listener, encode(hello(channel="one more", session=session(16)))) == refused
+    listener.accept(deadline_s=PATIENCE_S).close(deadline_s=0)
+    assert isinstance(answer(listener, encode(hello(channel="one more", session=session(16)))), Hello)
+
+
+def test_who_is_not_expected_is_turned_away_and_named(listener: Listener):
+    assert isinstance(answer(listener, encode(hello(node="early", session=session(1)))), Hello)
+    listener.expect({("a", "c")})
+    for node, name in (("a", "other"), ("x", "c")):
+        refused = Bye(sent=0, reason="this node has no place here")
+        assert answer(listener, encode(hello(node=node, channel=name, session=session(2)))) == refused
+    with connect(*listener.address, identity=insecure("a"), peer="b", channel="c", settings=QUICK, deadline_s=30) as a:
+        channel = listener.accept(deadline_s=PATIENCE_S)
+        assert (channel.peer, channel.name) == ("a", "c")
+        channel.close()
+        a.close()
+    assert listener.turned_away == ["a", "early", "x"]
+
+
+def test_of_an_expected_channel_only_the_latest_waits(listener: Listener):
+    """Else a node could take a window of memory again and again."""
+    listener.expect({("a", "c")})
+    for number in range(3):
+        assert isinstance(answer(listener, encode(hello(session=session(number)))), Hello)
+    listener.accept(deadline_s=PATIENCE_S).close(deadline_s=0)
+    with pytest.raises(DeadlineError):
+        listener.accept(deadline_s=0)

@@ -24,6 +24,8 @@ from geotrain.transport import (
     Direction,
     Header,
     Identity,
+    Message,
+    PeerLostError,
     RefusedError,
     TcpChannel,
     connect,
@@ -262,6 +264,38 @@ def test_who_only_pours_when_it_is_its_turn_is_not_measured_by_another():
         hang_up(first)
         assert hear(second, deadline_s=50) == {}
         hang_up(second)
+
+
+def test_a_client_with_slow_round_trips_does_not_hold_the_server(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("geotrain.wan.server._ECHO_S", 0.5)
+    with serving() as (server, said):
+        channel = dial(server)
+        say(channel, Order(do="echo", trips=talk.MOST_TRIPS))
+        with pytest.raises((ClosedError, PeerLostError)):
+            for _ in range(talk.MOST_TRIPS):
+                say(channel, {})
+                hear(channel, deadline_s=30)
+                threading.Event().wait(0.05)
+        hang_up(channel)
+        assert is_served(server)
+        assert said[1].startswith("evil: ")
+
+
+class Fountain:
+    """A channel on which there is always data, and never a word."""
+
+    peer = "evil"
+
+    def receive(self, *, deadline_s: float) -> Message:
+        self.received = getattr(self, "received", 0) + 1
+        assert self.received < 10_000_000, "heard forever"
+        data = Header(job=JOB, step=0, pipeline=0, stage=1, microbatch=0, direction=Direction.FORWARD)
+        return Message(header=data, data=memoryview(b"x"))
+
+
+def test_a_client_that_pours_without_end_is_not_heard_for_longer_than_was_agreed_on():
+    with pytest.raises(DeadlineError, match=r"^evil: sent data and no word within 0.1 s$"):
+        hear(Fountain(), deadline_s=0.1)  # type: ignore[arg-type]
 
 
 def test_a_client_that_misbehaves_is_told_of_and_sent_away():

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from geotrain.errors import InputError
+from geotrain.files import read_bytes
 from geotrain.planner.whatif.grid import Point
 from geotrain.planner.whatif.outcome import Outcome, outcome_json, outcome_of
 
@@ -53,7 +54,7 @@ class Notebook:
             self._file.flush()
 
     def _read(self, path: Path) -> None:
-        content = path.read_bytes()
+        content = read_bytes(path)
         whole, newline, cut = content.rpartition(b"\n")
         for number, line in enumerate(whole.split(b"\n") if newline else (), start=1):
             try:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from geotrain.errors import InputError
-from geotrain.files import reading
+from geotrain.files import read_bytes, reading
 from geotrain.prefill.request import BLOCK_TOKENS, Request
 from geotrain.prefill.trace.trace import Trace
 
@@ -107,7 +107,7 @@ def _values(name: str, column: _Column, cells: list[Any], numbers: list[int]) ->
 
 def _text(path: Path) -> str:
     with reading(path):
-        content = path.read_bytes()
+        content = read_bytes(path)
         try:
             return (gzip.decompress(content) if content.startswith(_GZIP) else content).decode()
         except (gzip.BadGzipFile, EOFError, zlib.error):

@@ -22,7 +22,7 @@ def load(step: SavedStep, state: Mapping[str, Tensor], *, model: Config) -> Posi
     check(step, state, model=model)
     with torch.no_grad():
         for stage, names in _homes(step, state):
-            torch_files.load({name: state[name] for name in names}, stage.path)
+            torch_files.load({name: state[name] for name in names}, stage.path, stage.manifest.files)
     return step.stages[0].manifest.position
 
 

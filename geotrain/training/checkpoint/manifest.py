@@ -62,9 +62,11 @@ class Manifest(Document):
     def load(cls, path: Path) -> Self:
         """Read the file; DamagedError says what is wrong with it."""
         try:
-            manifest = cls.parse(json.loads(read_text(path)), source=path)
+            manifest = cls.parse(json.loads(read_text(path, follow=False)), source=path)
         except (InputError, ValueError, RecursionError) as error:
             raise DamagedError(str(error) if isinstance(error, InputError) else f"{path}: not valid JSON") from None
+        if strange := next((name for name in manifest.files if Path(name).name != name), None):
+            raise DamagedError(f"{path}: files: {strange!r} must be the name of a file beside it")
         if manifest.crc32 != manifest._crc32():
             raise DamagedError(f"{path}: is damaged: its checksum is another")
         return manifest

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from geotrain.errors import RunError
+from geotrain.files import open_regular
 from geotrain.training.checkpoint import torch_files
 from geotrain.training.checkpoint.manifest import FILE, FileRecord, Manifest
 from geotrain.training.checkpoint.steps import remove_temporary, temporary_path
@@ -75,7 +76,7 @@ def write(state: Mapping[str, Tensor], draft: Manifest, target: Path, *, token: 
 def fingerprint(path: Path) -> FileRecord:
     """Size and checksum of a file as it is now."""
     size_bytes, crc32 = 0, 0
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path, follow=False) as file:
         while block := file.read(_BLOCK_BYTES):
             size_bytes, crc32 = size_bytes + len(block), checksum(block, crc32)
     return FileRecord(size_bytes=size_bytes, crc32=crc32)

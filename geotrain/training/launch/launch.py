@@ -17,6 +17,8 @@ JOB = "training"
 """Of the keys that are made here."""
 KEY_DAYS = 90
 _LOCK = "launch.lock"
+_OWN = ("--resume", "--out", "--data", "--control", "--insecure", "--dry-run", "--json")
+"""Options that `launch` has too, and that mean more there."""
 
 
 def train_options(
@@ -57,6 +59,8 @@ class Launch:
     def __post_init__(self) -> None:
         if self.max_restarts < 0:
             raise InputError(f"--max-restarts is {self.max_restarts} and must be at least 0")
+        if misplaced := next((word for word in self.options if word.split("=", 1)[0] in _OWN), None):
+            raise InputError(f"{misplaced} stands after --, where options of `geotrain train` are: put it before --")
 
     @property
     def is_emulated(self) -> bool:
@@ -73,6 +77,17 @@ class Launch:
     def logs(self) -> Path:
         """A file for each process, and for each agent."""
         return self.out / "logs"
+
+    @property
+    def saved_step(self) -> int | None:
+        """The newest step of which all stages are saved; None if there is none."""
+        slots = {f"stage-{number:02}" for number in range(len(self.seating.plan.stages))}
+        steps = [
+            int(path.name.removeprefix("step-"))
+            for path in (self.out / "checkpoints").glob("step-*")
+            if path.name.removeprefix("step-").isdecimal() and slots <= {stage.name for stage in path.iterdir()}
+        ]
+        return max(steps, default=None)
 
     def store(self, dc: str) -> Path:
         """Where the processes of a data center meet: a directory of files, for its owner alone."""
@@ -92,7 +107,12 @@ class Launch:
         return *self.program, *options, *self.options
 
     def check(self) -> None:
-        """Let one process look first, before any is started: InputError with what all would refuse."""
+        """Let one process look first, before any is started: InputError with what all would refuse. Writes nothing."""
+        self._check_packages()
+        if not self.insecure:
+            from geotrain.transport.keys import check_keys
+
+            check_keys(self.keys, job=JOB, nodes=[seat.name for seat in self.seating.seats])
         words = self.worker(self.seating.dcs[0], host="127.0.0.1", control="127.0.0.1:29400")
         done = subprocess.run(
             [*words, "--dry-run"],
@@ -107,10 +127,7 @@ class Launch:
 
     def prepare(self) -> Lock:
         """Make what the processes need: directories and keys. The run's directory is locked until it is released."""
-        if importlib.util.find_spec("torch") is None:
-            raise InputError("training needs torch: pip install 'geotrain[train]'")
-        if not self.insecure and importlib.util.find_spec("cryptography") is None:
-            raise InputError("keys need the package cryptography: pip install 'geotrain[train]'")
+        self._check_packages()
         lock = self.lock()
         try:
             self._make()
@@ -118,6 +135,12 @@ class Launch:
             lock.release()
             raise
         return lock
+
+    def _check_packages(self) -> None:
+        if importlib.util.find_spec("torch") is None:
+            raise InputError("training needs torch: pip install 'geotrain[train]'")
+        if not self.insecure and importlib.util.find_spec("cryptography") is None:
+            raise InputError("keys need the package cryptography: pip install 'geotrain[train]'")
 
     def lock(self) -> Lock:
         """Lock the run's directory; InputError if another launch has it, or had it and this one is not to resume."""

@@ -2,6 +2,6 @@
 
 from geotrain.transport.pool.pool import Pool, pooled
 from geotrain.transport.pool.settings import Pooling
-from geotrain.transport.pool.wiring import Endpoint, join
+from geotrain.transport.pool.wiring import Endpoint, dialers, join
 
-__all__ = ["Endpoint", "Pool", "Pooling", "join", "pooled"]
+__all__ = ["Endpoint", "Pool", "Pooling", "dialers", "join", "pooled"]

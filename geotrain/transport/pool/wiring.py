@@ -1,12 +1,13 @@
 """From the addresses of a cell's nodes on both sides of a boundary to the pool of one of them."""
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from geotrain.errors import InputError
 from geotrain.transport.dialer import connect
-from geotrain.transport.errors import RefusedError, TransportError
+from geotrain.transport.errors import DeadlineError, TransportError
 from geotrain.transport.greeting import Identity
 from geotrain.transport.interface import Channel
 from geotrain.transport.listener import Listener
@@ -24,6 +25,12 @@ class Endpoint:
     port: int
 
 
+def dialers(node: str, cell: Sequence[str], counterpart: str) -> set[tuple[str, str]]:
+    """Return the nodes that dial `node`, each with the name of its channel: of two nodes the lower name dials."""
+    kinds = dict.fromkeys(cell, "lan") | {counterpart: "wan"}
+    return {(peer, kind) for peer, kind in kinds.items() if peer < node}
+
+
 def join(
     *,
     listener: Listener,
@@ -38,7 +45,7 @@ def join(
     """The pool of the node `identity`, one of `here`; counterparts have the same place in `there`.
 
     All nodes of both sides do this at the same time, each with a listener of its own for this boundary. Of two nodes
-    the one with the lower name dials. On an error all channels are closed again.
+    the one with the lower name dials; who else dials is turned away. On an error all channels are closed again.
     """
     names = [endpoint.node for endpoint in here]
     if len(here) != len(there) or identity.node not in names:
@@ -48,6 +55,8 @@ def join(
     lan = lan or replace(wan, connections=1, min_chunk_bytes=wan.chunk_bytes)
     peers = {endpoint: "lan" for endpoint in here if endpoint.node != identity.node} | {there[me]: "wan"}
     settings = {"lan": lan, "wan": wan}
+    dialing_us = dialers(identity.node, names, there[me].node)
+    listener.expect(dialing_us)
     channels: dict[str, Channel] = {}
     errors: list[Exception] = []
 
@@ -72,14 +81,15 @@ def join(
     ]
     for thread in dialing:
         thread.start()
-    expected = {endpoint.node for endpoint in peers if identity.node > endpoint.node}
+    expected = {peer for peer, _ in dialing_us}
+    end_s = time.monotonic() + deadline_s
     try:
-        while expected:
-            channel = listener.accept(deadline_s=deadline_s)
+        while missing := expected - channels.keys():
+            channel = listener.accept(deadline_s=max(0.0, end_s - time.monotonic()))
             channels[channel.peer] = channel
-            if channel.peer not in expected:
-                raise RefusedError(f"{channel.peer}: has no place in this pool")
-            expected.discard(channel.peer)
+    except DeadlineError:
+        others = f"; turned away: {', '.join(listener.turned_away)}" if listener.turned_away else ""
+        errors.append(DeadlineError(f"{', '.join(sorted(missing))}: did not come within {deadline_s:g} s{others}"))
     except TransportError as error:
         errors.append(error)
     for thread in dialing:

@@ -1,12 +1,15 @@
 """Only what was written is loaded; anything else is a sentence, and the tensors stay as they were."""
 
+import io
+import os
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import pytest
 import torch
 
-from geotrain.errors import InputError, RunError
+from geotrain.errors import InputError
 from geotrain.training.checkpoint import DamagedError, available, load, steps
 from geotrain.training.checkpoint.writing import fingerprint
 from tests.training.checkpoint.states import MODEL, cut, load_step, newest_good, position, same, save, trained, zeros
@@ -131,18 +134,143 @@ class Call:
         return Path.touch, (self._made,)
 
 
+def plant(directory: Path, **files: bytes) -> None:
+    """Put other content into files of the only stage, as an attacker would: the manifest knows it."""
+    [stage] = steps(directory)[0].stages
+    names = {"metadata": ".metadata", "data": "__0_0.distcp"}
+    for name, content in files.items():
+        (stage.path / names[name]).write_bytes(content)
+    records = {name: fingerprint(stage.path / name) for name in stage.manifest.files}
+    (stage.path / "stage.json").write_text(stage.manifest.model_copy(update={"files": records}).text())
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A directory with the checkpoint of one step."""
+    save(tmp_path, 10, trained())
+    return tmp_path
+
+
+def refusal(directory: Path) -> str:
+    """What loading says, in one sentence that ends with what to do; no tensor is touched."""
+    found = zeros(trained())
+    with pytest.raises(DamagedError) as caught:
+        load_step(directory, 10, found)
+    assert same(found, zeros(found))
+    sentence, _, advice = str(caught.value).replace(f"{directory}/", "").partition("; ")
+    assert advice == "remove step-00000010 to go on from an older checkpoint"
+    return sentence.removeprefix("step-00000010/stage-00")
+
+
 @pytest.mark.parametrize("hidden", [False, True], ids=["plain", "behind-torch"])
-def test_a_planted_pickle_is_not_run(tmp_path, hidden):
-    state = trained()
-    save(tmp_path, 10, state)
-    [stage] = steps(tmp_path)[0].stages
-    metadata = pickle.dumps(Call(tmp_path / "made"))
+def test_a_planted_pickle_is_not_run(saved, hidden):
+    metadata = pickle.dumps(Call(saved / "made"))
     if hidden:
         metadata = b"\x80\x04\x8c\x05torch\x8c\x09os.system\x93\x8c" + bytes([len("false")]) + b"false\x85R."
-    (stage.path / ".metadata").write_bytes(metadata)
-    # As whoever planted it would: the manifest knows the file.
-    files = {**stage.manifest.files, ".metadata": fingerprint(stage.path / ".metadata")}
+    plant(saved, metadata=metadata)
+    asked = "torch.os.system" if hidden else "pathlib.Path.touch"
+    assert refusal(saved) in (
+        f"/.metadata: cannot be read: it asks for {asked}, which no checkpoint of ours needs",
+        # How a function is named differs between versions of Python.
+        "/.metadata: cannot be read: it asks for builtins.getattr, which no checkpoint of ours needs",
+    )
+    assert not (saved / "made").exists()
+
+
+def nested(levels: int) -> bytes:
+    """A mapping with a key of tuples within tuples, each twice in the next: its hash takes 2 ** levels steps."""
+    return b"\x80\x04}(K\x01" + b"q\x00h\x00\x86" * levels + b"Nu."
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        pytest.param(b"\x80\x02Nr\xff\xff\xff\x3f.", "it is no metadata of torch", id="a memo of 11 GB"),
+        pytest.param(
+            b"\x80\x04\x96" + (1 << 40).to_bytes(8, "little") + b"a.", "it is no metadata of torch", id="1 TiB"
+        ),
+        pytest.param(b"\x80\x04\x95" + (1 << 40).to_bytes(8, "little") + b"a.", None, id="a frame of 1 TiB"),
+        pytest.param(b"\x80\x02" + b"(" * 1_000_000 + b".", None, id="marks"),
+        pytest.param(nested(60), "it does what no checkpoint of ours does", id="a hash without end"),
+        pytest.param(pickle.dumps(5), "it is no metadata of torch", id="a number"),
+        pytest.param(b"", "it is no metadata of torch", id="nothing"),
+        pytest.param(
+            b"\x80\x02cpathlib\nPosixPath\n(N}X\x04\x00\x00\x00openctorch\nSize\nstb.",
+            "it does what no checkpoint of ours does",
+            id="changes a class",
+        ),
+    ],
+)
+def test_metadata_that_is_none_is_a_sentence_and_takes_no_memory(saved, content, sentence):
+    plant(saved, metadata=content)
+    known = Path.open
+    tracemalloc.start()
+    try:
+        said = refusal(saved)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    assert said.startswith("/.metadata: cannot be read: ")
+    assert sentence is None or said == f"/.metadata: cannot be read: {sentence}"
+    assert Path.open is known
+
+
+def metadata_with(stage: Path, **changes) -> bytes:
+    """The stage's own metadata, in which every tensor lies elsewhere."""
+    metadata = pickle.loads((stage / ".metadata").read_bytes())
+    for info in metadata.storage_data.values():
+        vars(info).update(changes)
+    return pickle.dumps(metadata)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"relative_path": "/fifo"}, "it names the file '/fifo', which is none of this stage's"),
+        ({"relative_path": "../x"}, "it names the file '../x', which is none of this stage's"),
+        ({"relative_path": 5}, "it names the file '5', which is none of this stage's"),
+        ({"offset": 1 << 40}, "it names a part of __0_0.distcp that is not there"),
+        ({"offset": -1}, "it names a part of __0_0.distcp that is not there"),
+        ({"length": -1}, "it names a part of __0_0.distcp that geotrain does not write"),
+        ({"transform_descriptors": ["zstd"]}, "it names a part of __0_0.distcp that geotrain does not write"),
+    ],
+    ids=str,
+)
+def test_metadata_speaks_of_the_stages_own_files_only(saved, changes, sentence):
+    stage = saved / "step-00000010" / "stage-00"
+    plant(saved, metadata=metadata_with(stage, **changes))
+    assert refusal(saved) == f"/.metadata: cannot be read: {sentence}"
+
+
+def test_a_planted_pickle_among_the_tensors_is_not_run_and_torchs_advice_not_passed_on(saved):
+    stage = saved / "step-00000010" / "stage-00"
+    planted = io.BytesIO()
+    torch.save(Call(saved / "made"), planted)
+    content = (stage / "__0_0.distcp").read_bytes()
+    elsewhere = metadata_with(stage, offset=len(content), length=len(planted.getvalue()))
+    plant(saved, metadata=elsewhere, data=content + planted.getvalue())
+    assert refusal(saved) == ": cannot be read: its files do not hold the tensors that they should"
+    assert not (saved / "made").exists()
+
+
+@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata", "stage.json"])
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_pipe_or_a_link_in_the_place_of_a_file_is_refused_at_once(saved, name, kind):
+    path = saved / "step-00000010" / "stage-00" / name
+    if kind == "link":
+        path.rename(saved / "elsewhere")
+        path.symlink_to(saved / "elsewhere")
+    else:
+        path.unlink()
+        os.mkfifo(path)
+    what = "a symbolic link" if kind == "link" else "a pipe or a device"
+    with pytest.raises(DamagedError, match=rf"{name}: cannot be read: it is {what}, not a regular file$"):
+        load_step(saved, 10, zeros(trained()))
+
+
+def test_a_manifest_names_files_beside_it_only(saved):
+    [stage] = steps(saved)[0].stages
+    files = {**stage.manifest.files, "../../secret": stage.manifest.files[".metadata"]}
     (stage.path / "stage.json").write_text(stage.manifest.model_copy(update={"files": files}).text())
-    with pytest.raises(RunError, match=r"stage-00: cannot be read: its \.metadata asks for .*, which no checkpoint"):
-        load_step(tmp_path, 10, zeros(state))
-    assert not (tmp_path / "made").exists()
+    with pytest.raises(DamagedError, match=r"files: '\.\./\.\./secret' must be the name of a file beside it$"):
+        load_step(saved, 10, zeros(trained()))
