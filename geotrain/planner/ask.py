@@ -49,6 +49,11 @@ class Ask:
         """The budget, per token."""
         return self.max_cost / self.tokens if self.tokens else math.inf
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a deadline limits the least cost, or a budget the least time."""
+        return math.isfinite(self.most_s_per_token if self.goal == "cost" else self.most_cost_per_token)
+
     def prefill_room_bytes(self, tensor_parallel: int) -> float:
         """Memory that each GPU of a slot of so many leaves to prefill."""
         if self.leave_room_for is None:

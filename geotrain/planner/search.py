@@ -161,7 +161,7 @@ class _Search:
             self.least_dropped = min(self.least_dropped, floor)
         elif math.isfinite(floor):
             self.pushed += 1
-            heapq.heappush(self.queue, (floor, self.pushed, node))
+            heapq.heappush(self.queue, (float(f"{floor:.9g}"), self.pushed, node))  # equals in the order of the space
 
     def _consider_group(self, group: Group) -> None:
         """Into the queue with the floor of its longest stage, on GPUs as cheap as there are."""

@@ -1,5 +1,6 @@
 """The planner against exhaustive search, against the published algorithm, and where arithmetic knows the answer."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 from geotrain.cluster import Cluster
 from geotrain.errors import DoesNotFitError
 from geotrain.planner import Across, Ask, find_plan
+from geotrain.planner.answer import Scored
 from geotrain.simulation import Result
 from geotrain.workload import Job
 from geotrain.workload.catalog import MODELS
 from tests.planner.answers import make_plan
 from tests.planner.bandwidths import compared, random_case
-from tests.planner.exhaustive import best_s_per_token
+from tests.planner.exhaustive import every_rate
 
 
 def make_cluster(datacenters: list[dict[str, Any]], **wan: Any) -> Cluster:
@@ -40,7 +42,13 @@ def small_clusters(draw: st.DrawFn) -> Cluster:
         links.append({"between": ["a", "b"], "rtt": draw(st.integers(1, 100)) / 1e3})
     return make_cluster(
         [
-            {"gpu": gpu, "nodes": n, "gpus_per_node": draw(st.integers(1, 2))}
+            {
+                "gpu": gpu,
+                "nodes": n,
+                "gpus_per_node": draw(st.integers(1, 2)),
+                "price_per_gpu_hour": draw(st.integers(1, 4)),
+                "fabric": {"rate": "100 Gbit/s", "latency": "10 us"},
+            }
             for gpu, n in zip(gpus, nodes, strict=True)
         ],
         default={"rtt": draw(st.integers(1, 100)) / 1e3, "pair_cap": draw(st.integers(1, 40)) * 1e8},
@@ -66,12 +74,43 @@ def small_jobs(draw: st.DrawFn) -> Job:
 @settings(max_examples=40, deadline=None)
 @given(small_clusters(), small_jobs())
 def test_it_finds_what_exhaustive_search_finds(cluster: Cluster, job: Job) -> None:
-    best = best_s_per_token(cluster, job, "varuna")
-    try:
-        found = find_plan(cluster, job, Ask(schedule="varuna")).best.s_per_token
-    except DoesNotFitError:
-        found = float("inf")
-    assert found == pytest.approx(best, rel=0.01)
+    """The fastest, the cheapest, the cheapest in time and the fastest for the money."""
+    rates = every_rate(cluster, job, "varuna")
+    if not rates:
+        with pytest.raises(DoesNotFitError):
+            find_plan(cluster, job, Ask(schedule="varuna"))
+        return
+    fastest, cheapest = (min(rates, key=lambda one: one[n]) for n in (0, 1))
+    in_time, in_budget = (math.sqrt(fastest[n] * cheapest[n]) * 1.0001 for n in (0, 1))
+
+    def find(**asked: Any) -> Scored:
+        return find_plan(cluster, job, Ask(schedule="varuna", tokens=1e9, **asked)).best
+
+    assert find().s_per_token == pytest.approx(fastest[0], rel=0.01)
+    assert find(goal="cost").cost_per_token == pytest.approx(cheapest[1], rel=0.01)
+    best = min(cost for seconds, cost in rates if seconds <= in_time)
+    assert find(goal="cost", deadline_s=in_time * 1e9).cost_per_token == pytest.approx(best, rel=0.01)
+    best = min(seconds for seconds, cost in rates if cost <= in_budget)
+    assert find(max_cost=in_budget * 1e9).s_per_token == pytest.approx(best, rel=0.01)
+
+
+def test_the_cheapest_plan_uses_one_gpu_where_more_wait_for_each_other() -> None:
+    """All-reduce makes every further pipeline dearer; 3 GPUs were called the cheapest."""
+    fabric = {"rate": "100 Gbit/s", "latency": "10 us"}
+    dc = {"nodes": 4, "price_per_gpu_hour": 2.0, "fabric": fabric}
+    cluster = make_cluster([dc, dc, dc], default={"rtt": 0.04, "pair_cap": "5 Gbit/s"})
+    job = make_job(model="llama-3.2-3b", microbatches=16, recompute="full")
+    cheapest = find_plan(cluster, job, Ask(goal="cost")).best
+    assert cheapest.result.plan.num_gpus == 1
+    kept = find_plan(cluster, job, Ask(tokens=1e9, max_cost=cheapest.cost_per_token * 1.001e9)).best
+    assert kept.result.plan.num_gpus == 1
+
+
+def test_of_plans_that_cost_the_same_the_fastest_is_taken() -> None:
+    """Inside a data center without a fabric nothing waits for gradients: four GPUs cost as much per token as one."""
+    cluster = make_cluster([{"nodes": 4, "price_per_gpu_hour": 2.0}] * 2, default={"rtt": 0.04, "pair_cap": "5 Gbit/s"})
+    job = make_job(microbatches=16)
+    assert find_plan(cluster, job, Ask(goal="cost", schedule="varuna")).best.result.plan.num_gpus == 4
 
 
 def test_a_second_data_center_of_a_tenth_is_left_out() -> None:
