@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geotrain.cluster import Cluster
-from geotrain.errors import DoesNotFitError
+from geotrain.errors import DoesNotFitError, InputError
 from geotrain.planner import Across, Ask, find_plan
 from geotrain.planner.answer import Scored
 from geotrain.simulation import Result
@@ -188,8 +188,55 @@ def test_the_same_question_gets_the_same_answer() -> None:
 
 
 def test_an_impossible_deadline_says_so() -> None:
-    with pytest.raises(DoesNotFitError, match="deadline"):
+    with pytest.raises(DoesNotFitError, match=r"1T tokens in 1 s \(--deadline\): the fastest takes [0-9.]+ h$"):
         find_plan(make_cluster([{"nodes": 2}]), make_job(microbatches=4), Ask(tokens=1e12, deadline_s=1.0))
+
+
+def test_a_deadline_just_above_what_the_fastest_takes_is_kept() -> None:
+    """By a few rules it was slower: refused, with the sentence that the fastest is fast enough."""
+    cluster, job = two_kinds()
+    found = find_plan(cluster, job, Ask(goal="cost", tokens=1e11, deadline_s=438 * 3600)).best
+    assert found.s_per_token * 1e11 <= 438 * 3600
+
+
+def test_a_layout_that_misses_the_budget_leads_to_one_like_it_that_does_not() -> None:
+    """Five stages with even layers cost 2% too much, with a layer moved they do not: 43.5k tokens/s were the answer."""
+    cluster, job = two_kinds()
+    found = find_plan(cluster, job, Ask(tokens=1e11, max_cost=12_500)).best
+    assert found.cost_per_token * 1e11 <= 12_500
+    assert 1 / found.s_per_token > 56_000
+
+
+def test_more_time_or_more_simulations_search_further() -> None:
+    """A longer --budget ended after the same 300 simulations, and left as many contenders aside."""
+    cluster, job = two_kinds()
+    usual = find_plan(cluster, job)
+    further = find_plan(cluster, job, Ask(evaluations=900))
+    assert further.evaluations > usual.evaluations and further.gap <= usual.gap
+    assert Ask(seconds=60).most_evaluations == math.inf
+
+
+def test_what_is_simulated_was_considered() -> None:
+    cluster, job = two_kinds()
+    found = find_plan(cluster, job, Ask(evaluations=1))
+    assert found.considered >= 1 and found.ending == "budget"
+
+
+def two_kinds() -> tuple[Cluster, Job]:
+    """16 GPUs of one kind and 8 slower, cheaper ones, 12 ms apart."""
+    dcs = [
+        {"nodes": 4, "price_per_gpu_hour": 1.5, "fabric": {"rate": "100 Gbit/s", "latency": "10 us"}},
+        {"nodes": 2, "price_per_gpu_hour": 0.9, "fabric": {"rate": "25 Gbit/s", "latency": "30 us"}, "gpu": "l40s"},
+    ]
+    wan = {"rtt": "12 ms", "pair_cap": "2 Gbit/s", "tcp_window": "4 MB", "capacity": "10 Gbit/s"}
+    job = Job.parse({"model": "llama-3.1-8b", "global_batch": 128}, source=Path("job.yaml"))
+    return make_cluster([{"gpus_per_node": 4, **dc} for dc in dcs], default=wan), job
+
+
+def test_an_interleaved_schedule_is_refused() -> None:
+    """Its plan had one chunk per stage, which cannot be simulated."""
+    with pytest.raises(InputError, match="interleaved"):
+        Ask(schedule="interleaved")
 
 
 def test_gpus_without_the_jobs_precision_are_left_out() -> None:

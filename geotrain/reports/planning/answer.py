@@ -227,13 +227,20 @@ def _others(answer: Answer) -> Table:
 def search_sentence(answer: Answer) -> str:
     """How much was looked at, and how good the answer is known to be."""
     looked = (
-        f"{plural(answer.considered, 'layout')} considered, {answer.evaluations} simulated in "
+        f"{plural(answer.considered, 'layout')} considered, {plural(answer.evaluations, 'simulation')} in "
         f"{format_seconds(answer.search_s)}"
     )
     better = f"more than {answer.gap:.1%} better" if answer.gap >= 0.0005 else "better"
     endings = {
         "proven": f"no layout considered is {better}",
-        "budget": f"stopped by the budget; no layout considered is {better}",
+        "budget": f"stopped by {_what_stopped(answer)}, more may find better; no layout considered is {better}",
         "interrupted": f"interrupted: this is the best so far; no layout considered is {better}",
     }
     return f"Search: {looked}; {endings[answer.ending]}."
+
+
+def _what_stopped(answer: Answer) -> str:
+    ask = answer.ask
+    if answer.evaluations >= ask.most_evaluations:
+        return f"--evaluations, {plural(int(ask.most_evaluations), 'simulation')}"
+    return f"--budget, {format_seconds(ask.seconds)}"
