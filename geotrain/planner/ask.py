@@ -78,6 +78,11 @@ class Ask:
         return max(value / limit if limit else (math.inf if value else 0.0) for value, limit in limits)
 
     @property
+    def has_limits(self) -> bool:
+        """Whether there is a deadline or a budget."""
+        return math.isfinite(self.most_s_per_token) or math.isfinite(self.most_cost_per_token)
+
+    @property
     def is_limited(self) -> bool:
         """Whether a deadline limits the least cost, or a budget the least time."""
         return math.isfinite(self.most_s_per_token if self.goal == "cost" else self.most_cost_per_token)

@@ -208,7 +208,7 @@ class _Search:
         return floor_s / tokens, cost / tokens
 
     def _bound(self, layout: Layout) -> None:
-        """Back into the queue with the bound of its step, and layouts like it whose floor is lower."""
+        """Back into the queue with the bound of its step; under limits, also layouts like it with lower floors."""
         candidate = self._candidate(layout)
         try:
             rates = candidate.rates(candidate.bound.total_s)
@@ -219,7 +219,8 @@ class _Search:
             return
         if math.isfinite(floor := self._allowed(rates)):
             self._push(floor, candidate)
-        self._consider_neighbours(layout, below=self._goal_of(self._floor_rates(layout)))
+        if self.ask.has_limits:
+            self._consider_neighbours(layout, below=self._goal_of(self._floor_rates(layout)))
 
     def _consider_neighbours(self, layout: Layout, *, below: float = math.inf) -> None:
         for other in () if self.space.is_measured else layout.neighbours():
@@ -350,7 +351,7 @@ class _Search:
         What is said of the fastest and the cheapest plan where none is found comes from these, so it cannot contradict.
         """
         ask, ending = self.ask, None
-        if math.isinf(ask.most_s_per_token) and math.isinf(ask.most_cost_per_token):
+        if not ask.has_limits:
             return None
         for goal in GOALS:
             free = replace(ask, goal=goal, deadline_s=math.inf, max_cost=math.inf)
