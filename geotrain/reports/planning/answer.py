@@ -227,7 +227,7 @@ def _others(answer: Answer) -> Table:
 def search_sentence(answer: Answer) -> str:
     """How much was looked at, and how good the answer is known to be."""
     looked = (
-        f"{plural(answer.considered, 'layout')} considered, {plural(answer.evaluations, 'simulation')} in "
+        f"{plural(answer.considered, 'layout')} considered, {plural(answer.evaluations, 'simulation')}, "
         f"{format_seconds(answer.search_s)}"
     )
     better = f"more than {answer.gap:.1%} better" if answer.gap >= 0.0005 else "better"

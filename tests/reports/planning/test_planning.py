@@ -70,7 +70,7 @@ def test_the_answer_shows_the_plan_beside_the_published_algorithm():
         "east 8 of 8 h100 0-1 4",
         "all in east 8 1.086 s 60.3k -22.1% 92.08",
         "The next data center: south is worth it: it brings 28.4% more tokens/s",
-        "120 layouts considered, 4 simulations in 250 ms; no layout considered is more than 0.4% better.",
+        "120 layouts considered, 4 simulations, 250 ms; no layout considered is more than 0.4% better.",
     ):
         assert said in text
 
