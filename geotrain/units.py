@@ -191,6 +191,14 @@ def format_flops(flops: float) -> str:
     )
 
 
+def format_count(number: float) -> str:
+    """109k, 7.25B; 10 is 10."""
+    for factor, letter in [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k")]:
+        if number >= factor:
+            return f"{number / (1e3 if letter == 'k' else factor):.3g}{letter}"
+    return f"{number:.4g}"
+
+
 def plural(number: int | float, word: str) -> str:
     """1 stage, 2 stages, 1.5 microbatches."""
     many = "" if number == 1 else "es" if word.endswith(("s", "ch")) else "s"

@@ -66,7 +66,7 @@ def make_ask(
         stages=stages,
         schedule=chosen,
         seconds=quantity("--budget", budget, TIME) if budget else math.inf,
-        evaluations=evaluations or Ask().evaluations,
+        evaluations=evaluations,
     )
 
 

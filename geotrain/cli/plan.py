@@ -52,7 +52,10 @@ def command(
     ] = "any",
     stages: Annotated[int | None, typer.Option(min=1, metavar="N", help="Only plans of this many stages.")] = None,
     schedule: Annotated[str, typer.Option(metavar="NAME", help="Schedule of the plan.")] = "auto",
-    budget: Annotated[str | None, typer.Option(metavar="30s", help="Longest search, by the clock.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="30s", help="Search up to this long, by the clock; otherwise up to 300 simulations."),
+    ] = None,
     evaluations: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Most plans to simulate; the same N gives the same plan.")
     ] = None,

@@ -4,8 +4,9 @@ Everything waits in one queue, ordered by a floor of its score. What comes first
 layouts with a tighter floor each, a layout into a simulation; what comes out well brings its neighbours in, with a
 layer moved from one stage to another. Once the first in line cannot beat the best found, nothing in the queue can.
 
-Most layouts are played by a few rules only; the best and its contenders are then simulated in full. A layout that is
-not counts in the gap with the bound that no schedule of it beats, so the stated gap is true at any moment.
+Most layouts are played by a few rules only; the best and its contenders are then simulated in full, and so are those
+that miss deadline or budget by little. A layout that is not counts in the gap with the bound that no schedule of it
+beats, so the stated gap is true at any moment.
 """
 
 import heapq
@@ -22,7 +23,7 @@ from geotrain import interrupts
 from geotrain.cluster import Cluster
 from geotrain.errors import DoesNotFitError, InputError
 from geotrain.planner.answer import Answer, Ending, Progress, Scored
-from geotrain.planner.ask import GOALS, Ask
+from geotrain.planner.ask import EVALUATIONS, GOALS, Ask, Goal
 from geotrain.planner.layout import Layout
 from geotrain.planner.likeness import plan_likeness
 from geotrain.planner.misfit import closest, no_room
@@ -36,7 +37,7 @@ from geotrain.simulation.play import play
 from geotrain.simulation.problem import Problem
 from geotrain.simulation.result import Bound
 from geotrain.simulation.simulate import fastest, poolings
-from geotrain.units import format_seconds, gigabytes, hours
+from geotrain.units import format_count, format_seconds, gigabytes, hours, plural
 from geotrain.workload import Job
 
 _NEARLY_BEST = 1.02
@@ -46,6 +47,11 @@ _STRAIGHTENED = 4
 _FEW_CONTENDERS = 5
 """So many layouts that may be better than the best are all played in full. More would take long and the gap would stay:
 then as many as one search for a schedule takes."""
+_GAIN = 1.06
+"""A step simulated in full is seldom shorter than by a few rules by more than this factor."""
+_PATIENCE = 8
+"""Times the usual effort for layouts that so small a gain would bring within deadline and budget: what is at stake is
+not the last percent."""
 _ESTIMATES = 3
 """Of the published algorithm for each number of stages, should the best not fit in memory."""
 
@@ -117,6 +123,8 @@ class _Search:
         """The lowest floor of what was not worth a place in the queue."""
         self.refused: InputError | None = None
         """Why a plan cannot be simulated, where memory is not the reason."""
+        self.ends: dict[Goal, Scored] = {}
+        """The fastest and the cheapest plan without deadline and budget, where nothing keeps these."""
 
     def run(self) -> Answer:
         ending: Ending = "proven"
@@ -126,14 +134,15 @@ class _Search:
             for group in self.space.groups():
                 self._consider_group(group)
             ending = self._open_all()
-            if self.best is not None:
-                self._settle(self.best, baseline)
+            ending = self._settle(baseline) or ending
+            if self.best is None:
+                ending = self._look_without_limits() or ending
         except KeyboardInterrupt:
             if self.best is None:
                 raise
             ending = "interrupted"
         if self.best is None:
-            raise DoesNotFitError(self._nothing_fits())
+            raise DoesNotFitError(self._nothing_fits(ending))
         return self._answer(self.best, baseline, ending)
 
     def _open_all(self) -> Ending:
@@ -148,9 +157,8 @@ class _Search:
                 self._consider_layouts(node)
             elif isinstance(node, Layout):
                 self._bound(node)
-            elif self._keep(self._simulate(node)) and not self.space.is_measured:
-                for layout in node.layout.neighbours():
-                    self._consider(layout)
+            elif self._keep(self._simulate(node)):
+                self._consider_neighbours(node.layout)
         return "proven"
 
     # The queue.
@@ -160,7 +168,7 @@ class _Search:
             self.least_left = min(self.least_left, floor)
         elif math.isfinite(floor):
             self.pushed += 1
-            heapq.heappush(self.queue, (floor, self.pushed, node))
+            heapq.heappush(self.queue, (float(f"{floor:.9g}"), self.pushed, node))  # equals in the order of the space
 
     def _consider_group(self, group: Group) -> None:
         """Into the queue with the floor of its longest stage, on GPUs as cheap as there are."""
@@ -180,21 +188,31 @@ class _Search:
             pooled_most[place] = max(pooled_most.get(place, layout), layout, key=lambda one: one.pipelines_per_cell)
         slots = self.space.slots(group.tensor_parallel, group.microbatch)
         for layout in pooled_most.values():
-            per_s = self._rates(layout, 1.0)[GOALS.index(self.ask.goal)]
+            per_s = self._goal_of(self._rates(layout, 1.0))
             within_s = self._score(self.best) / per_s if self.best is not None and per_s else slots.floor_s(layout)
             floor_s = slots.soonest_end_s(layout, within_s)
             if math.isfinite(floor_s):
                 self.least_left = min(self.least_left, self._allowed(self._rates(layout, floor_s)))
 
-    def _consider(self, layout: Layout) -> None:
-        """Into the queue with a floor that takes a few microseconds."""
+    def _consider(self, layout: Layout, *, below: float = math.inf) -> None:
+        """Into the queue with a floor that takes a few microseconds, if that is below a given one.
+
+        What misses deadline or budget by little goes there too: with a layer moved it may keep them.
+        """
         if layout in self.considered:
             return
+        rates = self._floor_rates(layout)
+        if self._goal_of(rates) >= below:
+            return
         self.considered.add(layout)
-        slots = self.space.slots(layout.tensor_parallel, layout.microbatch)
-        self._push(self._allowed(self._rates(layout, slots.floor_s(layout))), layout)
+        if self.ask.over(*rates) < _GAIN:
+            self._push(self._goal_of(rates), layout)
         if len(self.considered) % 1024 == 0:
             self._report()
+
+    def _floor_rates(self, layout: Layout) -> Score:
+        slots = self.space.slots(layout.tensor_parallel, layout.microbatch)
+        return self._rates(layout, slots.floor_s(layout))
 
     def _rates(self, layout: Layout, step_s: float) -> Score:
         """At least, of a step that long: without egress."""
@@ -208,23 +226,33 @@ class _Search:
         return step_s / tokens, cost / tokens
 
     def _bound(self, layout: Layout) -> None:
-        """Back into the queue with the bound of its step."""
+        """Back into the queue with the bound of its step; under limits, also layouts like it with lower floors."""
         candidate = self._candidate(layout)
         try:
-            floor = self._allowed(candidate.rates(candidate.bound.total_s))
+            rates = candidate.rates(candidate.bound.total_s)
         except DoesNotFitError:
             return  # not even one microbatch fits
         except InputError as error:
             self.refused = error
             return
-        self._push(floor, candidate)
+        if math.isfinite(floor := self._allowed(rates)):
+            self._push(floor, candidate)
+        if self.ask.has_limits:
+            self._consider_neighbours(layout, below=self._goal_of(self._floor_rates(layout)))
+
+    def _consider_neighbours(self, layout: Layout, *, below: float = math.inf) -> None:
+        for other in () if self.space.is_measured else layout.neighbours():
+            self._consider(other, below=below)
 
     def _allowed(self, rates: Score) -> float:
         """What is to be small; infinite if deadline or budget rule it out."""
         seconds, cost = rates
         if seconds > self.ask.most_s_per_token or cost > self.ask.most_cost_per_token:
             return math.inf
-        return seconds if self.ask.goal == "time" else cost
+        return self._goal_of(rates)
+
+    def _goal_of(self, rates: Score) -> float:
+        return rates[GOALS.index(self.ask.goal)]
 
     def _score(self, simulated: _Simulated) -> float:
         return self._allowed(simulated.rates)
@@ -270,11 +298,21 @@ class _Search:
         if found is None:
             return False
         self._remember(found)
-        score = self._score(found)
-        if math.isfinite(score) and (self.best is None or self._key(found) < self._key(self.best)):
-            self.best = found
+        self._take(found)
         self._report()
-        return self.best is not None and score <= self._score(self.best) * _NEARLY_BEST
+        return self._lacks(found) <= _NEARLY_BEST
+
+    def _take(self, found: _Simulated) -> None:
+        """Make it the best if it keeps deadline and budget and is better than the best."""
+        if math.isfinite(self._score(found)) and (self.best is None or self._key(found) < self._key(self.best)):
+            self.best = found
+
+    def _lacks(self, simulated: _Simulated) -> float:
+        """The factor by which its step must be shorter to keep deadline and budget and be as good as the best."""
+        lacks = self.ask.over(*simulated.rates)
+        if self.best is not None and (score := self._score(self.best)):
+            lacks = max(lacks, self._goal_of(simulated.rates) / score)
+        return lacks
 
     def _key(self, simulated: _Simulated) -> tuple[float, Score]:
         return self._score(simulated), simulated.rates
@@ -284,23 +322,69 @@ class _Search:
         if known is None or not known.is_final:
             self.simulated[found.candidate.layout] = found
 
-    def _settle(self, best: _Simulated, baseline: _Simulated | None) -> None:
+    def _settle(self, baseline: _Simulated | None) -> Ending | None:
         """Simulate the best and its contenders as `geotrain simulate` will, and keep the best of those.
 
-        A few rules rank layouts well, but not to the last percent: the second by them may be the first in full. The
-        gap gets smaller with every one.
+        A few rules rank layouts well, but not to the last percent: the second by them may be the first in full, and one
+        that misses a limit may keep it. The gap gets smaller with every one. Returns what ended this early.
         """
-        straight = self._straightened(best)
-        self.best = final = self._in_full(straight)
-        if straight is not best and self._score(final) > self._score(best):
-            self.best = final = min(final, self._in_full(best), key=self._key)
-        while contenders := self._contenders():
-            if self._is_spent() or (len(contenders) > _FEW_CONTENDERS and self.spans >= SPANS):
-                break
-            contender = min(contenders, key=self._key)
-            self.best = final = min(final, self._in_full(contender), key=self._key)
+        if self.best is not None:
+            rough = self.best
+            straight = self._straightened(rough)
+            self.best = self._in_full(straight)
+            if straight is not rough and self._score(self.best) > self._score(rough):
+                self.best = min(self.best, self._in_full(rough), key=self._key)
+            if math.isinf(self._score(self.best)):
+                self.best = None
+        ending = self._play_contenders()
         if baseline is not None and self._may_be_best(baseline):
-            self.best = min(final, baseline, key=self._key)
+            self._take(baseline)
+        return ending
+
+    def _play_contenders(self) -> Ending | None:
+        """In full, the likeliest first, until none is left or they have taken as long as they may."""
+        while contenders := self._contenders():
+            if self._is_spent() and not self._is_usual:
+                return "budget"
+            if len(contenders) > _FEW_CONTENDERS:
+                contenders = [one for one in contenders if self.spans < self._most_spans(one)]
+            if not contenders:
+                break
+            self._take(self._in_full(min(contenders, key=lambda one: (self._lacks(one), one.rates))))
+        return None
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether the question leaves it to the search how long it takes."""
+        return self.ask.evaluations is None and math.isinf(self.ask.seconds)
+
+    def _most_spans(self, contender: _Simulated) -> float:
+        """Until when it is played in full: longer, the longer the search may take, and if a limit decides."""
+        decides = 1 < self.ask.over(*contender.rates) <= _GAIN
+        return SPANS * max(1.0, self.ask.most_evaluations / EVALUATIONS) * (_PATIENCE if decides else 1)
+
+    def _look_without_limits(self) -> Ending | None:
+        """Take what searches without deadline and budget find, should it keep them.
+
+        What is said of the fastest and the cheapest plan where none is found comes from these, so it cannot contradict.
+        """
+        ask, ending = self.ask, None
+        if not ask.has_limits:
+            return None
+        for goal in GOALS:
+            free = replace(ask, goal=goal, deadline_s=math.inf, max_cost=math.inf)
+            other = _Search(Space(self.space.cluster, self.space.job, free), self.watch, self.plays)
+            answer = other.run()
+            self.ends[goal] = answer.best
+            self.evaluations += other.evaluations
+            self.considered |= other.considered
+            for one in other.simulated.values():
+                self._remember(one)
+                if one.is_final:
+                    self._take(one)
+            if answer.ending == "interrupted":
+                ending = answer.ending
+        return ending or self._play_contenders()
 
     def _in_full(self, simulated: _Simulated) -> _Simulated:
         """The same layout with the schedule that `geotrain simulate` will find."""
@@ -312,9 +396,7 @@ class _Search:
 
     def _contenders(self) -> list[_Simulated]:
         """Layouts played by a few rules only, whose bound leaves room to beat the best."""
-        if self.best is None:
-            return []
-        enough = self._score(self.best) * (1 - self.ask.tolerance)
+        enough = math.inf if self.best is None else self._score(self.best) * (1 - self.ask.tolerance)
         return [one for one in self.simulated.values() if not one.is_final and self._floor(one) < enough]
 
     def _floor(self, simulated: _Simulated) -> float:
@@ -374,7 +456,7 @@ class _Search:
         return time.monotonic() - self.started
 
     def _is_spent(self) -> bool:
-        return self.evaluations >= self.ask.evaluations or self._elapsed() > self.ask.seconds
+        return self.evaluations >= self.ask.most_evaluations or self._elapsed() > self.ask.seconds
 
     def _gap(self) -> float:
         """By how much a layout that was not simulated in full can at most be better than the best."""
@@ -390,7 +472,7 @@ class _Search:
             best = None if self.best is None else self.best.scored()
             self.watch(Progress(evaluations=self.evaluations, elapsed_s=self._elapsed(), best=best, gap=self._gap()))
 
-    def _nothing_fits(self) -> str:
+    def _nothing_fits(self, ending: Ending) -> str:
         ask, cluster, job = self.ask, self.space.cluster, self.space.job
         wanted = len(job.profile.stage) if isinstance(job.profile.stage, list) else ask.stages
         slots = sum(self.space.slots(1, job.microbatch).numbers)
@@ -398,18 +480,33 @@ class _Search:
             return f"a pipeline of {wanted} stages needs as many GPUs, there are {slots}"
         if self.refused is not None:
             return str(self.refused)
-        if not ask.tokens:
-            if ask.leave_room_for is None:
-                return closest(cluster, job)
-            widest = max(self.space.tensor_parallels(), default=1)
-            return no_room(cluster, job, ask.leave_room_for, widest, ask.prefill_room_bytes(widest))
-        free = replace(ask, deadline_s=math.inf, max_cost=math.inf)
-        fastest, cheapest = (find_plan(cluster, job, replace(free, goal=goal)).best for goal in GOALS)
-        return (
-            f"no plan keeps the deadline and the budget: for {ask.tokens:g} tokens the fastest takes "
-            f"{format_seconds(fastest.s_per_token * ask.tokens)}, the cheapest costs "
-            f"{cheapest.cost_per_token * ask.tokens:,.2f}"
-        )
+        if self.ends:
+            return self._nothing_keeps_limits()
+        if ending == "budget":
+            return (
+                f"the search ended before it found a plan, after {plural(self.evaluations, 'simulation')} and "
+                f"{format_seconds(self._elapsed())}: give it more with --evaluations or --budget"
+            )
+        if ask.leave_room_for is None:
+            return closest(cluster, job)
+        widest = max(self.space.tensor_parallels(), default=1)
+        return no_room(cluster, job, ask.leave_room_for, widest, ask.prefill_room_bytes(widest))
+
+    def _nothing_keeps_limits(self) -> str:
+        ask, (fastest, cheapest) = self.ask, (self.ends[goal] for goal in GOALS)
+        has_deadline, has_budget = math.isfinite(ask.deadline_s), math.isfinite(ask.max_cost)
+
+        def described(one: Scored) -> str:
+            takes = f"takes {format_seconds(one.s_per_token * ask.tokens)}"
+            costs = f"costs {one.cost_per_token * ask.tokens:,.2f}"
+            return " and ".join([takes] * has_deadline + [costs] * has_budget)
+
+        limits = [f" in {format_seconds(ask.deadline_s)} (--deadline)"] * has_deadline
+        limits += [f" for {ask.max_cost:,.2f} (--max-cost)"] * has_budget
+        ends = [f"the fastest {described(fastest)}"] * has_deadline + [
+            f"the cheapest {described(cheapest)}"
+        ] * has_budget
+        return f"no plan was found for {format_count(ask.tokens)} tokens{''.join(limits)}: {', '.join(ends)}"
 
     def _answer(self, best: _Simulated, baseline: _Simulated | None, ending: Ending) -> Answer:
         others: dict[object, _Simulated] = {}
@@ -423,7 +520,7 @@ class _Search:
             others=tuple(other.scored() for other in others.values()),
             frontier=tuple(one.scored() for one in _frontier(self.simulated.values())),
             evaluations=self.evaluations,
-            considered=len(self.considered),
+            considered=len(self.considered | self.simulated.keys()),
             search_s=self._elapsed(),
             gap=self._gap(),
             ending=ending,

@@ -22,6 +22,8 @@ _MOST_POOLED = 12
 """Pipelines per cell that are tried."""
 _FEW_STAGES = 16
 """Up to here every number of stages is tried, beyond only those that make the longest stage shorter."""
+_FEW_PIPELINES = 32
+"""Below it every number of pipelines is tried where cost is weighed against time."""
 _FEW_DATACENTERS = 5
 """Up to here every set of them is tried as homes of whole pipelines."""
 
@@ -52,8 +54,9 @@ class Space:
                 slots = self.slots(tensor_parallel, microbatch)
                 for num_stages in self.stage_counts(slots):
                     for across in self._ways:
-                        counts = self._replica_counts if across else _pipeline_counts
-                        for num_pipelines in counts(slots, num_stages):
+                        counts = self._replica_counts if across else self._pipeline_counts
+                        # Of plans that cost the same, those of more pipelines are faster: they come first.
+                        for num_pipelines in sorted(counts(slots, num_stages), reverse=self.ask.goal == "cost"):
                             yield Group(
                                 tensor_parallel=tensor_parallel,
                                 microbatch=microbatch,
@@ -164,20 +167,33 @@ class Space:
         """The whole pipeline in each of several data centers with the same GPUs."""
         whole = [have // group.num_stages for have in slots.numbers]
         for chosen in self._with_equal_gpus(whole):
-            counts = _dealt(group.num_pipelines, [whole[dc] for dc in chosen])
-            if counts is None:
-                continue
             placement = ((chosen[0], group.num_stages),)
-            for layers in slots.partitions(placement, group.num_pipelines):
-                yield Layout(
-                    tensor_parallel=group.tensor_parallel,
-                    microbatch=group.microbatch,
-                    placement=placement,
-                    layers=layers,
-                    pipelines_per_cell=1,
-                    cells=counts[0],
-                    replicas=tuple(zip(chosen[1:], counts[1:], strict=True)),
-                )
+            for counts in self._deals(group.num_pipelines, chosen, whole):
+                for layers in slots.partitions(placement, group.num_pipelines):
+                    yield Layout(
+                        tensor_parallel=group.tensor_parallel,
+                        microbatch=group.microbatch,
+                        placement=placement,
+                        layers=layers,
+                        pipelines_per_cell=1,
+                        cells=counts[0],
+                        replicas=tuple(zip(chosen[1:], counts[1:], strict=True)),
+                    )
+
+    def _deals(self, number: int, chosen: tuple[int, ...], whole: list[int]) -> list[tuple[int, ...]]:
+        """Pipelines per data center: as even as room allows; where cost counts, also as many as fit in the cheapest."""
+        room = [whole[dc] for dc in chosen]
+        if not len(room) <= number <= sum(room):
+            return []
+        deals = [_dealt(number, room)]
+        if self.ask.is_limited:
+            counts, left = [1] * len(room), number - len(room)
+            for place in sorted(range(len(room)), key=lambda n: self.cluster.datacenters[chosen[n]].price_per_gpu_hour):
+                more = min(left, room[place] - 1)
+                counts[place] += more
+                left -= more
+            deals.append(tuple(counts))
+        return list(dict.fromkeys(deals))
 
     def _with_equal_gpus(self, whole: list[int]) -> Iterator[tuple[int, ...]]:
         """Sets of two or more data centers with the same GPUs and room for a pipeline, largest first."""
@@ -197,6 +213,27 @@ class Space:
                     if all(set(self._twins[dc]) & set(kind) <= set(chosen) for dc in chosen):
                         yield chosen
 
+    def _pipeline_counts(self, slots: Slots, num_stages: int) -> list[int]:
+        """Numbers of pipelines that have room and may be the best.
+
+        Of the same pipelines, more are faster and, as they wait for each other's gradients, dearer. For the least time
+        these are one, which waits for no other, and the numbers where one more would change what a data center can
+        hold; for the least cost also those of one cell; where one of the two is limited, any.
+        """
+
+        def has_room(number: int) -> bool:
+            return number > 0 and sum(have // number for have in slots.numbers) >= num_stages
+
+        most = sum(slots.numbers) // num_stages
+        if slots.job.global_batch is not None:
+            return [n for n in _dividing(slots.job.global_batch // slots.job.microbatch, most) if has_room(n)]
+        steps = {1} | {have // stages for have in slots.numbers for stages in range(1, num_stages + 1)}
+        largest = _rounded(filter(has_room, steps))
+        if self.ask.is_limited:
+            return sorted({*largest, *_up_to(max(largest, default=0))})
+        one_cell = range(1, _MOST_POOLED + 1) if self.ask.goal == "cost" else ()
+        return sorted({*largest, *filter(has_room, one_cell)})
+
     def _replica_counts(self, slots: Slots, num_stages: int) -> list[int]:
         """Numbers of pipelines that have room as whole ones in two or more data centers."""
         whole = [have // num_stages for have in slots.numbers]
@@ -204,7 +241,7 @@ class Space:
         if slots.job.global_batch is not None:
             batch = slots.job.global_batch // slots.job.microbatch
             return [n for n in _dividing(batch, max(most, default=0)) if n > 1]
-        return sorted(most)
+        return sorted(most | set(_up_to(max(most, default=0))) - {1}) if self.ask.is_limited else sorted(most)
 
 
 def group_of(layout: Layout) -> Group:
@@ -218,21 +255,13 @@ def group_of(layout: Layout) -> Group:
     )
 
 
-def _pipeline_counts(slots: Slots, num_stages: int) -> list[int]:
-    """Numbers of pipelines that have room, where one more would change what a data center can hold."""
-
-    def has_room(number: int) -> bool:
-        return number > 0 and sum(have // number for have in slots.numbers) >= num_stages
-
-    most = sum(slots.numbers) // num_stages
-    if slots.job.global_batch is not None:
-        return [n for n in _dividing(slots.job.global_batch // slots.job.microbatch, most) if has_room(n)]
-    steps = {have // stages for have in slots.numbers for stages in range(1, num_stages + 1)}
-    return _rounded(filter(has_room, steps))
-
-
 def _dividing(batch: int, most: int) -> Iterator[int]:
     return (n for n in range(1, min(most, batch) + 1) if batch % n == 0)
+
+
+def _up_to(most: int) -> Iterator[int]:
+    """Every number while they are few, then steps of at most 6%: there, one more changes the cost per token little."""
+    return (n for n in range(1, most + 1) if n < _FEW_PIPELINES or n % 2 ** (n // _FEW_PIPELINES).bit_length() == 0)
 
 
 def _rounded(counts: Iterable[int]) -> list[int]:
@@ -247,10 +276,8 @@ def _cell_sizes(placement: Placement, num_pipelines: int) -> list[int]:
     return [n for n in range(1, most + 1) if num_pipelines % n == 0]
 
 
-def _dealt(number: int, room: list[int]) -> list[int] | None:
-    """That many pipelines over data centers, at least one each, as even as room allows; None if they do not fit."""
-    if not len(room) <= number <= sum(room):
-        return None
+def _dealt(number: int, room: list[int]) -> tuple[int, ...]:
+    """That many pipelines over data centers, at least one each, as even as room allows."""
     counts = [1] * len(room)
     left = number - len(room)
     while left:
@@ -259,4 +286,4 @@ def _dealt(number: int, room: list[int]) -> list[int] | None:
         for place in open_places[:left]:
             counts[place] += each
             left -= each
-    return counts
+    return tuple(counts)

@@ -9,7 +9,7 @@ from geotrain.runnable import why_no_plan_is_runnable, why_not_runnable
 from geotrain.workload import Job
 
 _SHARE = 3
-"""The search without replicas simulates at most one plan for so many of the first search."""
+"""The search without replicas may take one part of so many of what the first one may."""
 
 
 def best_runnable(cluster: Cluster, job: Job, answer: Answer, find: Find) -> Scored | None:
@@ -22,9 +22,8 @@ def best_runnable(cluster: Cluster, job: Job, answer: Answer, find: Find) -> Sco
         return None
     found = [*answer.others, *answer.frontier, *([answer.published] if answer.published else [])]
     if best.replicas and ask.across == "any":
-        evaluations = max(1, ask.evaluations // _SHARE)
         try:
-            other = find(cluster, job, replace(ask, across="pipeline", evaluations=evaluations))
+            other = find(cluster, job, replace(ask.shortened(_SHARE), across="pipeline"))
             found += [other.best, *other.others]
         except DoesNotFitError:
             pass

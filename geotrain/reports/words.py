@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from geotrain.action import Kind
 from geotrain.plan import Plan
 from geotrain.simulation.result import Result, StageMemory, TimeShare
-from geotrain.units import format_bytes, format_seconds, plural
+from geotrain.units import format_bytes, format_count, format_seconds, plural
 
 KIND_WORDS = {
     Kind.F: "forward",
@@ -138,15 +138,9 @@ def used_of_limit(memory: StageMemory) -> str:
     return f"{used[0] if used[1] == limit[1] else ' '.join(used)} / {' '.join(limit)}"
 
 
-_COUNT_STEPS = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k")]
-
-
 def count(number: float) -> str:
     """A large count for people: 109k, 7.25B; 10 is 10."""
-    for factor, letter in _COUNT_STEPS:
-        if number >= factor:
-            return f"{number / (1e3 if letter == 'k' else factor):.3g}{letter}"
-    return f"{number:.4g}"
+    return format_count(number)
 
 
 def gains(result: Result) -> list[tuple[str, str, str, str]]:

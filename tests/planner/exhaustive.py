@@ -10,16 +10,17 @@ from geotrain.simulation import simulate
 from geotrain.workload import Job
 
 
-def best_s_per_token(cluster: Cluster, job: Job, schedule: ScheduleName) -> float:
-    """Of all plans, the least time per token."""
-    best = float("inf")
+def every_rate(cluster: Cluster, job: Job, schedule: ScheduleName) -> list[tuple[float, float]]:
+    """Of every plan that runs, seconds and money per token."""
+    found = []
     for plan in every_plan(cluster, job, schedule):
         try:
             result = simulate(plan)
         except InputError:
             continue
-        best = min(best, result.step_time_s / plan.tokens_per_step)
-    return best
+        tokens = plan.tokens_per_step
+        found.append((result.step_time_s / tokens, result.cost_per_billion_tokens / 1e9))
+    return found
 
 
 def every_plan(cluster: Cluster, job: Job, schedule: ScheduleName) -> Iterator[Plan]:

@@ -1,5 +1,6 @@
 """The planner against exhaustive search, against the published algorithm, and where arithmetic knows the answer."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geotrain.cluster import Cluster
-from geotrain.errors import DoesNotFitError
+from geotrain.errors import DoesNotFitError, InputError
 from geotrain.planner import Across, Ask, find_plan
+from geotrain.planner.answer import Scored
 from geotrain.simulation import Result
 from geotrain.workload import Job
 from geotrain.workload.catalog import MODELS
 from tests.planner import unasked
 from tests.planner.answers import make_plan
 from tests.planner.bandwidths import compared, random_case
-from tests.planner.exhaustive import best_s_per_token
+from tests.planner.exhaustive import every_rate
 
 
 def make_cluster(datacenters: list[dict[str, Any]], **wan: Any) -> Cluster:
@@ -41,7 +43,13 @@ def small_clusters(draw: st.DrawFn) -> Cluster:
         links.append({"between": ["a", "b"], "rtt": draw(st.integers(1, 100)) / 1e3})
     return make_cluster(
         [
-            {"gpu": gpu, "nodes": n, "gpus_per_node": draw(st.integers(1, 2))}
+            {
+                "gpu": gpu,
+                "nodes": n,
+                "gpus_per_node": draw(st.integers(1, 2)),
+                "price_per_gpu_hour": draw(st.integers(1, 4)),
+                "fabric": {"rate": "100 Gbit/s", "latency": "10 us"},
+            }
             for gpu, n in zip(gpus, nodes, strict=True)
         ],
         default={"rtt": draw(st.integers(1, 100)) / 1e3, "pair_cap": draw(st.integers(1, 40)) * 1e8},
@@ -67,12 +75,43 @@ def small_jobs(draw: st.DrawFn) -> Job:
 @settings(max_examples=40, deadline=None)
 @given(small_clusters(), small_jobs())
 def test_it_finds_what_exhaustive_search_finds(cluster: Cluster, job: Job) -> None:
-    best = best_s_per_token(cluster, job, "varuna")
-    try:
-        found = find_plan(cluster, job, Ask(schedule="varuna")).best.s_per_token
-    except DoesNotFitError:
-        found = float("inf")
-    assert found == pytest.approx(best, rel=0.01)
+    """The fastest, the cheapest, the cheapest in time and the fastest for the money."""
+    rates = every_rate(cluster, job, "varuna")
+    if not rates:
+        with pytest.raises(DoesNotFitError):
+            find_plan(cluster, job, Ask(schedule="varuna"))
+        return
+    fastest, cheapest = (min(rates, key=lambda one: one[n]) for n in (0, 1))
+    in_time, in_budget = (math.sqrt(fastest[n] * cheapest[n]) * 1.0001 for n in (0, 1))
+
+    def find(**asked: Any) -> Scored:
+        return find_plan(cluster, job, Ask(schedule="varuna", tokens=1e9, **asked)).best
+
+    assert find().s_per_token == pytest.approx(fastest[0], rel=0.01)
+    assert find(goal="cost").cost_per_token == pytest.approx(cheapest[1], rel=0.01)
+    best = min(cost for seconds, cost in rates if seconds <= in_time)
+    assert find(goal="cost", deadline_s=in_time * 1e9).cost_per_token == pytest.approx(best, rel=0.01)
+    best = min(seconds for seconds, cost in rates if cost <= in_budget)
+    assert find(max_cost=in_budget * 1e9).s_per_token == pytest.approx(best, rel=0.01)
+
+
+def test_the_cheapest_plan_uses_one_gpu_where_more_wait_for_each_other() -> None:
+    """All-reduce makes every further pipeline dearer; 3 GPUs were called the cheapest."""
+    fabric = {"rate": "100 Gbit/s", "latency": "10 us"}
+    dc = {"nodes": 4, "price_per_gpu_hour": 2.0, "fabric": fabric}
+    cluster = make_cluster([dc, dc, dc], default={"rtt": 0.04, "pair_cap": "5 Gbit/s"})
+    job = make_job(model="llama-3.2-3b", microbatches=16, recompute="full")
+    cheapest = find_plan(cluster, job, Ask(goal="cost")).best
+    assert cheapest.result.plan.num_gpus == 1
+    kept = find_plan(cluster, job, Ask(tokens=1e9, max_cost=cheapest.cost_per_token * 1.001e9)).best
+    assert kept.result.plan.num_gpus == 1
+
+
+def test_of_plans_that_cost_the_same_the_fastest_is_taken() -> None:
+    """Inside a data center without a fabric nothing waits for gradients: four GPUs cost as much per token as one."""
+    cluster = make_cluster([{"nodes": 4, "price_per_gpu_hour": 2.0}] * 2, default={"rtt": 0.04, "pair_cap": "5 Gbit/s"})
+    job = make_job(microbatches=16)
+    assert find_plan(cluster, job, Ask(goal="cost", schedule="varuna")).best.result.plan.num_gpus == 4
 
 
 def test_a_second_data_center_of_a_tenth_is_left_out() -> None:
@@ -150,8 +189,55 @@ def test_the_same_question_gets_the_same_answer() -> None:
 
 
 def test_an_impossible_deadline_says_so() -> None:
-    with pytest.raises(DoesNotFitError, match="deadline"):
+    with pytest.raises(DoesNotFitError, match=r"1T tokens in 1 s \(--deadline\): the fastest takes [0-9.]+ h$"):
         find_plan(make_cluster([{"nodes": 2}]), make_job(microbatches=4), Ask(tokens=1e12, deadline_s=1.0))
+
+
+def test_a_deadline_just_above_what_the_fastest_takes_is_kept() -> None:
+    """By a few rules it was slower: refused, with the sentence that the fastest is fast enough."""
+    cluster, job = two_kinds()
+    found = find_plan(cluster, job, Ask(goal="cost", tokens=1e11, deadline_s=438 * 3600)).best
+    assert found.s_per_token * 1e11 <= 438 * 3600
+
+
+def test_a_layout_that_misses_the_budget_leads_to_one_like_it_that_does_not() -> None:
+    """Five stages with even layers cost 2% too much, with a layer moved they do not: 43.5k tokens/s were the answer."""
+    cluster, job = two_kinds()
+    found = find_plan(cluster, job, Ask(tokens=1e11, max_cost=12_500)).best
+    assert found.cost_per_token * 1e11 <= 12_500
+    assert 1 / found.s_per_token > 56_000
+
+
+def test_more_time_or_more_simulations_search_further() -> None:
+    """A longer --budget ended after the same 300 simulations, and left as many contenders aside."""
+    cluster, job = two_kinds()
+    usual = find_plan(cluster, job)
+    further = find_plan(cluster, job, Ask(evaluations=900))
+    assert further.evaluations > usual.evaluations and further.gap <= usual.gap
+    assert Ask(seconds=60).most_evaluations == math.inf
+
+
+def test_what_is_simulated_was_considered() -> None:
+    cluster, job = two_kinds()
+    found = find_plan(cluster, job, Ask(evaluations=1))
+    assert found.considered >= 1 and found.ending == "budget"
+
+
+def two_kinds() -> tuple[Cluster, Job]:
+    """16 GPUs of one kind and 8 slower, cheaper ones, 12 ms apart."""
+    dcs = [
+        {"nodes": 4, "price_per_gpu_hour": 1.5, "fabric": {"rate": "100 Gbit/s", "latency": "10 us"}},
+        {"nodes": 2, "price_per_gpu_hour": 0.9, "fabric": {"rate": "25 Gbit/s", "latency": "30 us"}, "gpu": "l40s"},
+    ]
+    wan = {"rtt": "12 ms", "pair_cap": "2 Gbit/s", "tcp_window": "4 MB", "capacity": "10 Gbit/s"}
+    job = Job.parse({"model": "llama-3.1-8b", "global_batch": 128}, source=Path("job.yaml"))
+    return make_cluster([{"gpus_per_node": 4, **dc} for dc in dcs], default=wan), job
+
+
+def test_an_interleaved_schedule_is_refused() -> None:
+    """Its plan had one chunk per stage, which cannot be simulated."""
+    with pytest.raises(InputError, match="interleaved"):
+        Ask(schedule="interleaved")
 
 
 def test_gpus_without_the_jobs_precision_are_left_out() -> None:

@@ -227,14 +227,21 @@ def _others(answer: Answer) -> Table:
 def search_sentence(answer: Answer) -> str:
     """How much was looked at, and how good the answer is known to be."""
     looked = (
-        f"{plural(answer.considered, 'layout')} considered, {answer.evaluations} simulated in "
+        f"{plural(answer.considered, 'layout')} considered, {plural(answer.evaluations, 'simulation')}, "
         f"{format_seconds(answer.search_s)}"
     )
     better = f"more than {answer.gap:.1%} better" if answer.gap >= 0.0005 else "better"
     none = f"no plan with stages placed in a way that was tried is {better}"
     endings = {
         "proven": none,
-        "budget": f"stopped by the budget; {none}",
+        "budget": f"stopped by {_what_stopped(answer)}, more may find better; {none}",
         "interrupted": f"interrupted: this is the best so far; {none}",
     }
     return f"Search: {looked}; {endings[answer.ending]}."
+
+
+def _what_stopped(answer: Answer) -> str:
+    ask = answer.ask
+    if answer.evaluations >= ask.most_evaluations:
+        return f"--evaluations, {plural(int(ask.most_evaluations), 'simulation')}"
+    return f"--budget, {format_seconds(ask.seconds)}"

@@ -70,7 +70,8 @@ def test_the_answer_shows_the_plan_beside_the_published_algorithm():
         "east 8 of 8 h100 0-1 4",
         "all in east 8 1.086 s 60.3k -22.1% 92.08",
         "The next data center: south is worth it: it brings 28.4% more tokens/s",
-        "120 layouts considered, 4 simulated in 250 ms; no plan with stages placed in a way that was tried is more than 0.4% better.",
+        "120 layouts considered, 4 simulations, 250 ms; no plan with stages",
+        "placed in a way that was tried is more than 0.4% better.",
     ):
         assert said in text
 
@@ -104,7 +105,7 @@ def test_without_a_published_plan_and_without_prices_there_is_less_to_show():
 
 @pytest.mark.parametrize(
     ("ending", "said"),
-    [("proven", "no plan with stages placed"), ("budget", "stopped by the budget"), ("interrupted", "the best so far")],
+    [("proven", "no plan with stages placed"), ("budget", "stopped by --"), ("interrupted", "the best so far")],
 )
 def test_how_the_search_ended_is_said(ending, said):
     assert said in search_sentence(replace(three_datacenters(), ending=ending))
