@@ -168,7 +168,8 @@ class _Search:
             self.least_left = min(self.least_left, floor)
         elif math.isfinite(floor):
             self.pushed += 1
-            heapq.heappush(self.queue, (float(f"{floor:.9g}"), self.pushed, node))  # equals in the order of the space
+            # Rounded, and never up: what is as good as equal is taken in the order of the space.
+            heapq.heappush(self.queue, (float(f"{floor * (1 - 1e-8):.9g}"), self.pushed, node))
 
     def _consider_group(self, group: Group) -> None:
         """Into the queue with the floor of its longest stage, on GPUs as cheap as there are."""
