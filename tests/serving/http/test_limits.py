@@ -6,7 +6,7 @@ import pytest
 
 import geotrain
 from geotrain.serving import chat_template, rendering
-from geotrain.serving.http import auth, limits, quotas, schemas
+from geotrain.serving.http import auth, door, limits, quotas, schemas
 
 PAGE = Path(geotrain.__file__).parent.parent / "docs" / "serving.md"
 ROWS = {
@@ -28,6 +28,7 @@ DEFAULT = limits.Limits()
         ("time for a head", f"{DEFAULT.head_s:g} s"),
         ("a connection without a request after its first", f"{DEFAULT.idle_s:g} s"),
         ("body", f"{DEFAULT.max_body_bytes >> 20} MiB"),
+        ("body on a path that needs no key", f"{door._STRANGER_BYTES:,} bytes"),
         ("time for a body", f"{DEFAULT.body_s:g} s"),
         ("bodies of all requests under way", f"{DEFAULT.max_held_bytes >> 20} MiB, half"),
         ("a request with its answer", f"{DEFAULT.deadline_s:g} s"),
