@@ -333,6 +333,7 @@ def _serve(
     from geotrain.errors import InputError
     from geotrain.serving.http.access_log import AccessLog
     from geotrain.serving.http.api import create_app
+    from geotrain.serving.http.readers import Readers
     from geotrain.serving.http.server import listening
     from geotrain.serving.journal import Journal
     from geotrain.serving.metrics import Metrics
@@ -352,9 +353,14 @@ def _serve(
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        async with service(site, card, terms, metrics=metrics, journal=journal, say=say) as running:
+        async with (
+            service(site, card, terms, metrics=metrics, journal=journal, say=say) as running,
+            Readers([card]) as readers,
+        ):
+            await readers.start()
             app = create_app(
                 running.reception,
+                readers,
                 keys=access.keys,
                 metrics_keys=access.metrics_keys,
                 limits=access.limits,

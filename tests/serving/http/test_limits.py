@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import geotrain
-from geotrain.serving import chat_template, rendering
-from geotrain.serving.http import auth, door, limits, quotas, schemas
+from geotrain.serving import rendering
+from geotrain.serving.http import auth, door, limits, quotas, readers, schemas
 
 PAGE = Path(geotrain.__file__).parent.parent / "docs" / "serving.md"
 ROWS = {
@@ -30,7 +30,7 @@ DEFAULT = limits.Limits()
         ("body", f"{DEFAULT.max_body_bytes >> 20} MiB"),
         ("body on a path that needs no key", f"{door._STRANGER_BYTES:,} bytes"),
         ("time for a body", f"{DEFAULT.body_s:g} s"),
-        ("bodies of all requests under way", f"{DEFAULT.max_held_bytes >> 20} MiB, half"),
+        ("bodies and tokens of all requests under way", f"{DEFAULT.max_held_bytes >> 20} MiB, half"),
         ("a request with its answer", f"{DEFAULT.deadline_s:g} s"),
         (
             "lists: prompts, messages, parts of a message, stop strings",
@@ -38,7 +38,11 @@ DEFAULT = limits.Limits()
         ),
         ("a stop string; names of model and user", f"{schemas.MAX_NAME} characters"),
         ("requests of a key under way", str(auth._MOST_REQUESTS)),
-        ("a model's chat template", f"{chat_template._LIMIT_S:g} s of a CPU and {rendering._MEMORY_BYTES >> 30} GiB"),
+        (
+            "reading a request: JSON, chat template, tokens",
+            f"{readers.LIMIT_S:g} s of a CPU and {rendering.MEMORY_BYTES >> 30} GiB",
+        ),
+        ("requests that are read at the same time", f"{readers.NUMBER}, of one tenant {readers.NUMBER - 1}"),
     ],
 )
 def test_the_page_has_the_limits_that_are_in_force(what: str, limit: str):
