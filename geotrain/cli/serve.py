@@ -355,7 +355,7 @@ def _serve(
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
         async with (
             service(site, card, terms, metrics=metrics, journal=journal, say=say) as running,
-            Readers([card]) as readers,
+            Readers(running.reception.models) as readers,
         ):
             await readers.start()
             app = create_app(
