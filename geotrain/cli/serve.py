@@ -328,10 +328,10 @@ def _serve(
     import signal
     import sys
     import time
-    from contextlib import ExitStack, suppress
+    from contextlib import ExitStack, closing, suppress
 
     from geotrain.errors import InputError
-    from geotrain.serving.http.access_log import AccessLog
+    from geotrain.serving.http.access_log import AccessLog, RotatingFile
     from geotrain.serving.http.api import create_app
     from geotrain.serving.http.readers import Readers
     from geotrain.serving.http.server import listening
@@ -400,7 +400,7 @@ def _serve(
         journal = Journal(None if out is None else out / "prefill.jsonl")
         files.callback(journal.close)
         try:
-            stream = sys.stdout if out is None else files.enter_context((out / "access.jsonl").open("a"))
+            stream = sys.stdout if out is None else files.enter_context(closing(RotatingFile(out / "access.jsonl")))
         except OSError as error:
             raise InputError(f"{out}: cannot be written: {error.strerror}") from None
         factory = None

@@ -6,7 +6,7 @@ import pytest
 
 import geotrain
 from geotrain.serving import rendering
-from geotrain.serving.http import auth, door, limits, quotas, readers, schemas
+from geotrain.serving.http import access_log, auth, door, limits, quotas, readers, schemas
 
 PAGE = Path(geotrain.__file__).parent.parent / "docs" / "serving.md"
 ROWS = {
@@ -25,6 +25,7 @@ DEFAULT = limits.Limits()
         ("those of one address, or of one IPv6 /64", "a quarter of all"),
         ("a TLS handshake", f"{DEFAULT.head_s:g} s"),
         ("head of a request", f"{DEFAULT.max_head_bytes >> 10} KiB, {DEFAULT.max_headers} headers"),
+        ("`access.jsonl`", f"{access_log.MOST_BYTES >> 20} MiB, and as much"),
         ("time for a head", f"{DEFAULT.head_s:g} s"),
         ("a connection without a request after its first", f"{DEFAULT.idle_s:g} s"),
         ("body", f"{DEFAULT.max_body_bytes >> 20} MiB"),
