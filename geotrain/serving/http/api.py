@@ -21,7 +21,7 @@ import geotrain
 from geotrain.serving.contract import Engine, Finish, Piece, Prompt
 from geotrain.serving.http.access_log import AccessLog, Entry
 from geotrain.serving.http.auth import Keys
-from geotrain.serving.http.door import METRICS, Door
+from geotrain.serving.http.door import METRICS, OPENAPI, Door
 from geotrain.serving.http.forms import EVENTS, ChatForm, Form, TextForm, usage_of
 from geotrain.serving.http.generation import Call, generate
 from geotrain.serving.http.limits import Limits
@@ -55,7 +55,14 @@ def create_app(
     metrics_keys: Keys | None = None,
 ) -> FastAPI:
     """The application; it does not start or end the engine. Without `metrics_keys`, `keys` open the metrics too."""
-    app = FastAPI(title="geotrain", version=geotrain.__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        openapi_url=OPENAPI,
+        title="geotrain",
+        version=geotrain.__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
 
     @app.post(_COMPLETIONS, responses=_STREAMS)
     async def completions(request: Request) -> Response:

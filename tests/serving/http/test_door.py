@@ -1,4 +1,4 @@
-"""What the door does for requests that need no key."""
+"""What is behind a key, and how little is read of requests that need none."""
 
 import pytest
 
@@ -22,3 +22,13 @@ def test_a_body_that_needs_no_key_is_short(path: str):
         assert answer.json()["error"]["message"] == "the body has more than 1024 bytes, the most that is read"
         body = {"model": MODEL, "prompt": "a", "max_tokens": 1, "made_up": "x" * 2 * door._STRANGER_BYTES}
         assert patient.post(f"{site.url}/v1/completions", json=body, headers=KEYED).status_code == 200
+
+
+def test_the_schema_needs_a_key_where_requests_do():
+    with served(Toy(), keys=Keys.parse(KEY, source="keys")) as site:
+        assert patient.get(f"{site.url}/openapi.json").status_code == 401
+        assert "/v1/completions" in patient.get(f"{site.url}/openapi.json", headers=KEYED).json()["paths"]
+        for path in ("/docs", "/redoc"):
+            assert patient.get(site.url + path).status_code == 404
+    with served(Toy()) as site:
+        assert patient.get(f"{site.url}/openapi.json").status_code == 200
