@@ -38,7 +38,7 @@ DEFAULT = limits.Limits()
             f"{schemas.MAX_PROMPTS}, {schemas.MAX_MESSAGES:,}, {schemas.MAX_PARTS:,}, {schemas.MAX_STOPS}",
         ),
         ("a stop string; names of model and user", f"{schemas.MAX_NAME} characters"),
-        ("requests of a key under way", str(auth._MOST_REQUESTS)),
+        ("requests of a tenant under way", str(auth._MOST_REQUESTS)),
         (
             "reading a request: JSON, chat template, tokens",
             f"{readers.LIMIT_S:g} s of a CPU and {rendering.MEMORY_BYTES >> 30} GiB",
