@@ -248,6 +248,15 @@ def test_a_large_body_is_not_read(is_declared: bool):
         assert patient.post(site.url + TEXT, content=b" " * 9_000).status_code == 400
 
 
+def test_tokens_count_with_the_bodies():
+    body = {"model": MODEL, "prompt": [[1] * 40] * 64, "max_tokens": 1}
+    for most_bytes, status in ((12_000, 429), (30_000, 200)):
+        with served(Toy(), limits=Limits(max_body_bytes=10_000, max_held_bytes=most_bytes)) as site:
+            answer = patient.post(site.url + TEXT, json=body)
+            assert answer.status_code == status
+            assert status == 200 or error_of(answer)["code"] == "too_many_bytes"
+
+
 def test_bodies_are_bounded_together():
     limits = Limits(max_body_bytes=10_000, max_held_bytes=15_000)
     body = {"model": MODEL, "prompt": "a", "stream": True, "made_up": "x" * 9_000}
