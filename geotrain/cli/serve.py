@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
+    from geotrain.model import Config
     from geotrain.prefill.predictor import PrefillTime
     from geotrain.serving.http.auth import Keys
     from geotrain.serving.http.limits import Limits
@@ -184,10 +185,10 @@ def command(
     from dataclasses import replace
 
     from geotrain.cli._model import served_directory
-    from geotrain.cli._quantity import quantity
+    from geotrain.cli._quantity import duration, quantity
     from geotrain.errors import InputError
     from geotrain.files import make_private
-    from geotrain.units import SIZE, TIME
+    from geotrain.units import SIZE
 
     try:
         import fastapi  # noqa: F401
@@ -200,6 +201,7 @@ def command(
     from geotrain.serving.http.auth import Keys
     from geotrain.serving.http.limits import Limits
     from geotrain.serving.http.schemas import MAX_NAME
+    from geotrain.serving.http.server import check_address
     from geotrain.serving.http.tls import server_context
     from geotrain.serving.model_card import ModelCard
     from geotrain.serving.service import Terms, lease_s
@@ -210,9 +212,9 @@ def command(
             raise InputError(f"{option} is {value} and must be cpu: torch finds no GPU here")
     settings = replace(
         LIVE,
-        slo_s=quantity("--slo", slo, TIME),
+        slo_s=duration("--slo", slo),
         degree=degree,
-        guard_s=quantity("--guard", guard, TIME),
+        guard_s=duration("--guard", guard),
         chunk_tokens=chunk,
         batch_tokens=min(chunk, LIVE.batch_tokens),
     )
@@ -226,12 +228,17 @@ def command(
         limits=Limits(max_connections=max_connections, max_connections_per_address=max_connections_per_address),
         tls=None if tls_certificate is None or tls_key is None else server_context(tls_certificate, tls_key),
     )
-    drain_s = quantity("--drain", drain, TIME)
+    drain_s = duration("--drain", drain)
     decoder_bytes = quantity("--decoder-memory", decoder_memory, SIZE)
+    for option, path in (("--announce", announce), ("--handover", handover)):
+        if path == Path():
+            raise InputError(f"{option} is empty, or this directory, and must be one of its own such as /dev/shm/run")
+    check_address(host, port, access.keys)
     with tempfile.TemporaryDirectory(prefix="geotrain-model-") as scratch:
         directory = served_directory(model, tokenizer, Path(scratch))
         config = Config.load(directory / "config.json")
         weights.check(directory, config)
+        _check_decoder_memory(decoder_memory, decoder_bytes, config, itemsize=4 if decoder_device == "cpu" else 2)
         called = name or (model.resolve().name if model.name != "model" else model.resolve().parent.name)
         if len(called) > MAX_NAME:
             raise InputError(f"--name has {len(called)} characters and must have at most {MAX_NAME}, as requests may")
@@ -264,6 +271,16 @@ def command(
         except OSError as error:
             raise InputError(f"--announce: {announce} cannot be used: {error.strerror}") from None
         _serve(here, card, terms, access, out, drain_s)
+
+
+def _check_decoder_memory(text: str, size_bytes: float, config: Config, *, itemsize: int) -> None:
+    from geotrain.errors import InputError
+    from geotrain.serving.contract import BLOCK_TOKENS
+    from geotrain.serving.decoding import token_bytes
+
+    if size_bytes < (least := BLOCK_TOKENS * token_bytes(config, itemsize)):
+        what = f"keys and values of {BLOCK_TOKENS} tokens of this model"
+        raise InputError(f"--decoder-memory is {text!r} and must be at least {least} B: {what}")
 
 
 def _vllm(url: str, called: str, directory: Path) -> Vllm:
@@ -328,11 +345,12 @@ def _serve(
     import signal
     import sys
     import time
-    from contextlib import ExitStack, suppress
+    from contextlib import ExitStack, closing, suppress
 
     from geotrain.errors import InputError
-    from geotrain.serving.http.access_log import AccessLog
+    from geotrain.serving.http.access_log import AccessLog, RotatingFile
     from geotrain.serving.http.api import create_app
+    from geotrain.serving.http.readers import Readers
     from geotrain.serving.http.server import listening
     from geotrain.serving.journal import Journal
     from geotrain.serving.metrics import Metrics
@@ -352,9 +370,14 @@ def _serve(
 
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        async with service(site, card, terms, metrics=metrics, journal=journal, say=say) as running:
+        async with (
+            service(site, card, terms, metrics=metrics, journal=journal, say=say) as running,
+            Readers(running.reception.models) as readers,
+        ):
+            await readers.start()
             app = create_app(
                 running.reception,
+                readers,
                 keys=access.keys,
                 metrics_keys=access.metrics_keys,
                 limits=access.limits,
@@ -394,7 +417,7 @@ def _serve(
         journal = Journal(None if out is None else out / "prefill.jsonl")
         files.callback(journal.close)
         try:
-            stream = sys.stdout if out is None else files.enter_context((out / "access.jsonl").open("a"))
+            stream = sys.stdout if out is None else files.enter_context(closing(RotatingFile(out / "access.jsonl")))
         except OSError as error:
             raise InputError(f"{out}: cannot be written: {error.strerror}") from None
         factory = None

@@ -38,7 +38,7 @@ class Prompt:
     id: str
     """Made by the server, never given twice."""
     model: str
-    tokens: tuple[int, ...]
+    tokens: Sequence[int]
     sampling: Sampling
     arrival_s: float = field(default_factory=time.monotonic)
     """On the machine's monotonic clock."""

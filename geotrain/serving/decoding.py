@@ -9,11 +9,16 @@ import torch
 from torch import Tensor
 
 from geotrain.errors import RunError
-from geotrain.model import Cache, Part, Row
+from geotrain.model import Cache, Config, Part, Row
 from geotrain.model.generate import check, choice
 from geotrain.serving.answer import Answer
 from geotrain.serving.contract import BLOCK_TOKENS, Broken, Piece, Sampling, rounded
 from geotrain.tokens.tokenizer import Tokenizer
+
+
+def token_bytes(config: Config, itemsize: int) -> int:
+    """Memory of the keys and values of one token."""
+    return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * itemsize
 
 
 class Decoder:
@@ -25,8 +30,9 @@ class Decoder:
         self._part, self._tokenizer, self._stop_ids = part, tokenizer, stop_ids
         self._shape = 2, config.num_key_value_heads, config.head_dim
         self._parameter = next(part.parameters())
-        token_bytes = 2 * len(part.layers) * config.num_key_value_heads * config.head_dim * self._parameter.itemsize
-        self.room_tokens = int(limit_bytes / token_bytes) // BLOCK_TOKENS * BLOCK_TOKENS
+        self.room_tokens = (
+            int(limit_bytes / token_bytes(config, self._parameter.itemsize)) // BLOCK_TOKENS * BLOCK_TOKENS
+        )
         """Tokens whose keys and values it can hold."""
         self._waiting: dict[str, _Sequence] = {}
         self._running: dict[str, _Sequence] = {}

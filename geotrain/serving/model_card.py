@@ -10,9 +10,11 @@ import tokenizers
 
 from geotrain.errors import InputError
 from geotrain.files import read_text
-from geotrain.serving.chat_template import ChatTemplate
+from geotrain.serving.chat_template import ChatTemplate, check
 
 TOKENIZER, TOKENIZER_CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+
+_PLAIN_FIELDS = "name", "created", "max_model_len", "vocab_size", "max_chars"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,18 @@ class ModelCard:
             template=_template(directory),
             max_chars=max_model_len * max(map(len, vocab), default=1),
         )
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any]) -> Self:
+        """What `dump` made, again."""
+        template = ChatTemplate(content["template"], specials=content["specials"])
+        tokenizer = tokenizers.Tokenizer.from_str(content["tokenizer"])
+        return cls(**{name: content[name] for name in _PLAIN_FIELDS}, tokenizer=tokenizer, template=template)
+
+    def dump(self) -> dict[str, Any]:
+        """As plain data, for another process."""
+        own = {"tokenizer": self.tokenizer.to_str(), "template": self.template.source}
+        return {name: getattr(self, name) for name in _PLAIN_FIELDS} | own | {"specials": self.template.specials}
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of a plain prompt, with what the tokenizer puts around a text, as transformers does."""
@@ -85,9 +99,10 @@ def _template(directory: Path) -> ChatTemplate:
     specials = {name: _content(config.get(name)) for name in ("bos_token", "eos_token", "unk_token", "pad_token")}
     where = path if path.exists() else directory / TOKENIZER_CONFIG
     try:
-        return ChatTemplate(source, specials={name: text for name, text in specials.items() if text})
+        check(source)
     except ValueError as error:
         raise InputError(f"{where}: its chat template is not valid: {error}") from None
+    return ChatTemplate(source, specials={name: text for name, text in specials.items() if text})
 
 
 def _config(path: Path) -> dict[str, Any]:

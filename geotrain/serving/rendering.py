@@ -1,8 +1,8 @@
-"""The process that renders a model's chat template; it is run as a script and knows nothing else of geotrain.
+"""Chat templates, compiled and rendered; run as a script, it checks one and knows nothing else of geotrain.
 
-A template is a program from outside. Here it can neither go on for ever nor take all memory: a timer ends the process
-in the middle of whatever it does. The timer counts the CPU's time, so it does not mind a busy machine. Lines of JSON
-in and out: first the template's source, then conversations.
+A template is a program from outside. It runs in Jinja's sandbox, in a process that has called `confine`, so that it can
+neither go on for ever nor take all memory: a timer ends the process in the middle of whatever it does. The timer counts
+the CPU's time, so it does not mind a busy machine.
 """
 
 import json
@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 from jinja2 import Template, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-_MEMORY_BYTES = 1 << 30
+MEMORY_BYTES = 1 << 30
+COMPILE_S = 2.0
 
 
 class TooLongError(Exception):
@@ -48,6 +49,18 @@ def rendered(
     return "".join(pieces)
 
 
+def confine() -> None:
+    """Bound the memory of this process, and have it end when the time of `allow` is over."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+
+def allow(cpu_s: float) -> None:
+    """Let this process use so much time of a CPU from now on; 0 lifts the limit."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+
+
 def _refuse(message: str) -> NoReturn:
     raise TemplateError(message)
 
@@ -61,26 +74,14 @@ def _tojson(value: Any, indent: int | None = None) -> str:
 
 
 def main() -> None:
-    """Answer every line with `{"text": ...}` or `{"error": ...}`, until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    template: Template | None = None
-    for line in sys.stdin:
-        asked = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, asked["limit_s"])
-        try:
-            if template is None:
-                template, text = compiled(asked["source"]), ""
-            else:
-                text = rendered(template, asked["messages"], asked["specials"], asked["max_chars"])
-            answer = {"text": text}
-        # A template may fail with anything, and what it fails on are the messages.
-        except Exception as error:
-            answer = {"error": str(error)[:1000] or type(error).__name__}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-        signal.setitimer(signal.ITIMER_PROF, 0)
+    """Compile the template that stdin has as JSON; print why that cannot be done, or nothing."""
+    source = json.load(sys.stdin)
+    confine()
+    allow(COMPILE_S)
+    try:
+        compiled(source)
+    except Exception as error:
+        sys.stdout.write(json.dumps(str(error)[:1000] or type(error).__name__))
 
 
 if __name__ == "__main__":

@@ -138,6 +138,15 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.param(["--slo", "soon"], "--slo", id="slo"),
         pytest.param(["--decoder-memory", "much"], "--decoder-memory", id="memory"),
         pytest.param(["--drain", "-1 s"], "--drain", id="drain"),
+        pytest.param(["--drain", "1e20 s"], "--drain is '1e20 s' and must be at most a day", id="long-drain"),
+        pytest.param(["--drain", "1e30 s"], "--drain is '1e30 s' and must be at most", id="endless-drain"),
+        pytest.param(["--slo", "2 d"], "--slo", id="long-slo"),
+        pytest.param(["--decoder-memory", "1 B"], "--decoder-memory is '1 B' and must be at least", id="little-memory"),
+        pytest.param(["--announce", ""], "--announce is empty, or this directory", id="announce-nowhere"),
+        pytest.param(["--handover", ""], "--handover is empty, or this directory", id="handover-nowhere"),
+        pytest.param(
+            ["--model", "nothing", "--host", "0.0.0.0"], "can be reached by others, so API keys", id="host-before-model"
+        ),
         pytest.param(["--times", "times.yaml"], "error: times.yaml: must be", id="times"),
         pytest.param(["--compute", "emulated", "--like", "nobody"], "error: --like nobody: is not in", id="like"),
         pytest.param(["--name", "x" * 257], "--name has 257 characters and must have at most 256", id="name"),

@@ -5,7 +5,11 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TextIO
+from pathlib import Path
+from typing import Protocol
+
+MOST_BYTES = 64 << 20
+"""Of a file; with the one before, a log takes twice as much."""
 
 
 @dataclass(kw_only=True)
@@ -35,10 +39,45 @@ class Entry:
         return time.monotonic() - self.arrival_s
 
 
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, text: str, /) -> object:
+        """One or more whole lines."""
+
+    def flush(self) -> object:
+        """Have what was written where others can read it."""
+
+
+class RotatingFile:
+    """A text file that is renamed to NAME.1, in place of the last such one, before it has more than `most_bytes`."""
+
+    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
+        self._path, self._most_bytes = path, most_bytes
+        self._file = path.open("ab")
+
+    def write(self, text: str) -> None:
+        """Whole lines, which stay together."""
+        data = text.encode()
+        if self._file.tell() and self._file.tell() + len(data) > self._most_bytes:
+            self._file.close()
+            self._path.replace(self._path.with_name(self._path.name + ".1"))
+            self._file = self._path.open("ab")
+        self._file.write(data)
+
+    def flush(self) -> None:
+        """As files do."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """No more."""
+        self._file.close()
+
+
 class AccessLog:
     """Writes entries to a stream."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
 
     def write(self, entry: Entry) -> None:

@@ -3,29 +3,30 @@
 Routes only translate. Keys, limits of size and time, clients that leave, errors and the log are the door's.
 """
 
-import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 import geotrain
-from geotrain.complaints import complaint
 from geotrain.serving.contract import Engine, Finish, Piece, Prompt
 from geotrain.serving.http.access_log import AccessLog, Entry
 from geotrain.serving.http.auth import Keys
-from geotrain.serving.http.door import METRICS, Door
+from geotrain.serving.http.door import METRICS, OPENAPI, Door
 from geotrain.serving.http.forms import EVENTS, ChatForm, Form, TextForm, usage_of
 from geotrain.serving.http.generation import Call, generate
 from geotrain.serving.http.limits import Limits
-from geotrain.serving.http.prompts import Asked, card_of, sampling_of, tokens_of
+from geotrain.serving.http.prompts import Asked, card_of
+from geotrain.serving.http.readers import Readers
 from geotrain.serving.http.refusals import Refusal
 from geotrain.serving.http.schemas import ChatRequest, CompletionRequest
 from geotrain.serving.metrics import Metrics
@@ -33,16 +34,19 @@ from geotrain.serving.model_card import ModelCard
 
 _COMPLETIONS, _CHAT, _MODELS = "/v1/completions", "/v1/chat/completions", "/v1/models"
 _PATHS = {_COMPLETIONS, _CHAT, _MODELS, "/health", "/ready", METRICS}
-_BODIES: dict[str, type[BaseModel]] = {_COMPLETIONS: CompletionRequest, _CHAT: ChatRequest}
+_BODIES: dict[str, type[Asked]] = {_COMPLETIONS: CompletionRequest, _CHAT: ChatRequest}
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"description": "An error in OpenAI's format"}}
 _STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {EVENTS: {}}}, **_ERRORS}
-_SHORT_BYTES = 16 << 10
+_JSON = re.compile(r"application/([\w.-]+\+)?json *(;.*)?", re.IGNORECASE)
+_TOKEN_BYTES = 4
+"""Of memory, counted with the bytes of bodies."""
 
 Pieces = AsyncGenerator[tuple[int, Piece], None]
 
 
 def create_app(
     engine: Engine,
+    readers: Readers,
     *,
     keys: Keys,
     limits: Limits,
@@ -51,17 +55,24 @@ def create_app(
     metrics_keys: Keys | None = None,
 ) -> FastAPI:
     """The application; it does not start or end the engine. Without `metrics_keys`, `keys` open the metrics too."""
-    app = FastAPI(title="geotrain", version=geotrain.__version__, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        openapi_url=OPENAPI,
+        title="geotrain",
+        version=geotrain.__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
 
     @app.post(_COMPLETIONS, responses=_STREAMS)
-    async def completions(asked: CompletionRequest, request: Request) -> Response:
+    async def completions(request: Request) -> Response:
         """Continue a text."""
-        return await answer(asked, request, TextForm)
+        return await answer(request, TextForm)
 
     @app.post(_CHAT, responses=_STREAMS)
-    async def chat(asked: ChatRequest, request: Request) -> Response:
+    async def chat(request: Request) -> Response:
         """Answer the last message of a conversation."""
-        return await answer(asked, request, ChatForm)
+        return await answer(request, ChatForm)
 
     @app.get(_MODELS, responses=_ERRORS)
     async def models() -> dict[str, Any]:
@@ -71,7 +82,7 @@ def create_app(
     @app.get(_MODELS + "/{name:path}", responses=_ERRORS)
     async def model(name: str) -> dict[str, Any]:
         """One of them."""
-        return _shown(card_of(engine, name))
+        return _shown(card_of(engine.models, name))
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -89,33 +100,36 @@ def create_app(
         """For Prometheus."""
         return PlainTextResponse(metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    async def answer(asked: Asked, request: Request, kind: type[Form]) -> Response:
+    async def answer(request: Request, kind: type[Form]) -> Response:
         entry, held = request.state.entry, request.state.held
         caller = held.caller
-        card = card_of(engine, asked.model)
-        form = kind(card.name, counts_usage=asked.counts_usage)
-        entry.model, entry.answer, entry.tenant = card.name, form.id, caller.tenant or asked.user or ""
+        if not _JSON.fullmatch(request.headers.get("content-type", "")):
+            raise Refusal(400, "invalid_json", "the body must be JSON, with content-type: application/json")
+        order = await readers.read(await request.body(), _BODIES[request.url.path], caller.tenant)
+        held.read(_TOKEN_BYTES * order.prompt_tokens)
+        form = kind(order.model, counts_usage=order.counts_usage)
+        entry.model, entry.answer, entry.tenant = order.model, form.id, caller.tenant or order.user
         prompts = [
             Prompt(
                 id=f"{form.id}-{index}",
-                model=card.name,
+                model=order.model,
                 tokens=tokens,
-                sampling=sampling_of(asked, tokens, card),
+                sampling=sampling,
                 arrival_s=entry.arrival_s,
                 tenant=entry.tenant,
                 priority=caller.priority,
             )
-            for index, tokens in enumerate(await _tokens(asked, card, size_bytes=len(await request.body())))
+            for index, (tokens, sampling) in enumerate(order.prompts)
         ]
-        entry.prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
+        entry.prompt_tokens = order.prompt_tokens
         held.take(entry.prompt_tokens + sum(prompt.sampling.max_tokens for prompt in prompts))
         pieces = generate([Call(engine, prompt, entry=entry, metrics=metrics) for prompt in prompts])
-        if not asked.stream:
+        if not order.stream:
             return JSONResponse(await _whole(pieces, form, entry))
         events = _events(pieces, form, entry)
         return _EventStream(await anext(events), events)
 
-    app.add_exception_handler(RequestValidationError, _invalid)
+    app.openapi = partial(_described, app)  # type: ignore[method-assign]
     app.add_exception_handler(HTTPException, _failed)
     app.add_middleware(
         Door,
@@ -127,13 +141,6 @@ def create_app(
         paths=_PATHS,
     )
     return app
-
-
-async def _tokens(asked: Asked, card: ModelCard, *, size_bytes: int) -> list[tuple[int, ...]]:
-    """Long texts and models' templates take their time in a thread; a thread costs more than a short text."""
-    if size_bytes > _SHORT_BYTES or (isinstance(asked, ChatRequest) and not card.template.is_quick):
-        return await asyncio.to_thread(tokens_of, asked, card)
-    return tokens_of(asked, card)
 
 
 class _EventStream(Response):
@@ -187,28 +194,25 @@ def _shown(card: ModelCard) -> dict[str, Any]:
     }
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        raise Refusal(400, "invalid_json", f"the body is not JSON: {first['ctx']['error']}")
-    if not isinstance(error.body, dict):
-        raise Refusal(400, "invalid_json", "the body must be a JSON object, with content-type: application/json")
-    model = _BODIES[request.url.path]
-    try:
-        model.model_validate(error.body)
-    except ValidationError as wrong:
-        param = next((part for part in first["loc"][1:2] if isinstance(part, str)), None)
-        raise Refusal(400, "invalid_value", complaint(wrong, model), param=param) from None
-    raise error
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI schema, with the bodies that are read by other processes."""
+    if app.openapi_schema is None:
+        found = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        kinds = [(body, "validation") for body in _BODIES.values()]
+        _, shapes = models_json_schema(kinds, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
+        found.setdefault("components", {}).setdefault("schemas", {}).update(shapes["$defs"])
+        for path, body in _BODIES.items():
+            schema = {"$ref": f"#/components/schemas/{body.__name__}"}
+            found["paths"][path]["post"]["requestBody"] = {
+                "required": True,
+                "content": {"application/json": {"schema": schema}},
+            }
+        app.openapi_schema = found
+    return app.openapi_schema
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """What the framework itself refuses: no such route, wrong method, a body that cannot be read."""
+    """What the framework itself refuses: no such route, wrong method."""
     assert isinstance(error, HTTPException)
-    if error.status_code == 400:
-        raise Refusal(
-            400, "invalid_json", "the body is not JSON in UTF-8, or is nested too deep, or has too long a number"
-        )
     message = f"{request.method} {request.url.path}: {error.detail.lower()}"
     raise Refusal(error.status_code, error.detail.lower().replace(" ", "_"), message, headers=error.headers)

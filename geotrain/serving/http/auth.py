@@ -41,6 +41,11 @@ class Caller:
     rate: float | None = None
     """Requests a second."""
 
+    @property
+    def quotas(self) -> tuple[float | None, ...]:
+        """What the keys of its tenant allow together."""
+        return self.max_requests, self.max_tokens, self.rate
+
 
 class Keys:
     """Everybody who may ask; nobody listed means that anybody may."""
@@ -65,6 +70,12 @@ class Keys:
             digest, caller = _entry(words, number, where=f"{source}: line {number}")
             if digest in callers:
                 raise InputError(f"{source}: line {number}: this key is given twice")
+            for other in callers.values():
+                if other.tenant == caller.tenant and other.quotas != caller.quotas:
+                    message = (
+                        "its tenant has another key with other quotas; keys of one tenant share them, and must agree"
+                    )
+                    raise InputError(f"{source}: line {number}: {message}")
             callers[digest] = caller
         if not callers:
             raise InputError(f"{source}: has no key; a line is: key tenant priority quotas")

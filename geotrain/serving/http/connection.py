@@ -25,6 +25,9 @@ _LINGER_S = 2.0
 _LOG_EVERY_S = 10.0
 """Refused connections are logged at most so often, however many there are."""
 _log = logging.getLogger(__name__)
+_uvicorn_log = logging.getLogger(f"{__name__}.uvicorn")
+# uvicorn warns of every request that is wrong; those are counted here.
+_uvicorn_log.setLevel(logging.ERROR)
 
 
 class Connections:
@@ -96,6 +99,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def __init__(self, connections: Connections, **more: Any) -> None:
         super().__init__(**more)
+        self.logger = _uvicorn_log
         self._open, self._limits = connections, connections.limits
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -179,6 +183,11 @@ class LimitedProtocol(HttpToolsProtocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is not None and not cycle.response_complete
 
+    @property
+    def _is_reading(self) -> bool:
+        """Whether a body comes whose request is the only one under way, and has no answer yet."""
+        return self._is_answering and not self._in_head and not self.cycle.response_started and not self.pipeline
+
     # Ends
 
     def _set_timer(self, delay_s: float | None) -> None:
@@ -205,9 +214,13 @@ class LimitedProtocol(HttpToolsProtocol):
         """Tell the client, if no answer is under way, and end the connection."""
         self._refused = True
         self._open.refused(self.group or "", refusal.code)
-        if self._is_answering:
+        if self._is_answering and not self._is_reading:
             self.transport.abort()
             return
+        if self._is_reading:
+            # The application is told that the client has left, and can say no more.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         body = refusal.body()
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[refusal.status] + head + body)

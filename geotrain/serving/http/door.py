@@ -22,8 +22,8 @@ from geotrain.serving.metrics import Metrics
 
 _LAST_WORDS_S = 2.0
 """For telling a client what went wrong, before its connection is dropped."""
-_GUARDED = "/v1/"
-METRICS = "/metrics"
+_API = "/v1/"
+METRICS, OPENAPI = "/metrics", "/openapi.json"
 _STRANGER_BYTES = 1024
 """What is read of a body that needs no key: nothing there takes one, and all bodies share the room of the tenants."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -91,7 +91,7 @@ class Door:
     def _caller(self, path: str, headers: Mapping[str, str]) -> Caller:
         given = headers.get("authorization", "")
         caller: Caller | None = Caller()
-        if path.startswith(_GUARDED):
+        if path.startswith(_API) or path == OPENAPI:
             caller = self._keys.caller(given)
         elif path == METRICS and self._metrics_keys.caller(given) is None:
             caller = None
@@ -104,7 +104,7 @@ class Door:
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, reply: "_Reply", held: Held
     ) -> None:
         declared = headers.get("content-length", "")
-        most = self._limits.max_body_bytes if scope["path"].startswith(_GUARDED) else _STRANGER_BYTES
+        most = self._limits.max_body_bytes if scope["path"].startswith(_API) else _STRANGER_BYTES
         _check_size(int(declared) if declared.isdecimal() else 0, most)
         body = await self._read_in_time(receive, reply.entry, held, most)
         await self._watch(self._app(scope, _replay(body), reply.send), receive, reply)

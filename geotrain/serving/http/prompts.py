@@ -1,33 +1,97 @@
-"""From what a client asked to tokens that fit the model."""
+"""From the body of a request to tokens that fit the model."""
 
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from geotrain.complaints import complaint
 from geotrain.hints import hint
-from geotrain.serving.contract import Engine, Sampling
+from geotrain.serving.contract import Sampling
 from geotrain.serving.http.refusals import Refusal
 from geotrain.serving.http.schemas import ChatRequest, CompletionRequest
 from geotrain.serving.model_card import ModelCard
 from geotrain.units import plural
 
 Asked = CompletionRequest | ChatRequest
-Tokens = tuple[int, ...]
+Tokens = Sequence[int]
+_SHORT_BYTES = 16 << 10
+_NO_JSON = "the body is not JSON in UTF-8, or is nested too deep, or has too long a number"
 
 
-def card_of(engine: Engine, name: str) -> ModelCard:
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A request that was read and can be served."""
+
+    model: str
+    user: str
+    stream: bool
+    counts_usage: bool
+    prompts: Sequence[tuple[Tokens, Sampling]]
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(tokens) for tokens, _ in self.prompts)
+
+
+def is_short(body: bytes, kind: type[Asked], cards: Sequence[ModelCard]) -> bool:
+    """Whether reading it takes no time worth mentioning."""
+    return len(body) <= _SHORT_BYTES and (kind is CompletionRequest or all(card.template.is_plain for card in cards))
+
+
+def order_of(body: bytes, kind: type[Asked], cards: Sequence[ModelCard]) -> Order:
+    """Read a body. May take a while for a long one; refuses what is wrong, or cannot fit the model."""
+    asked = _parsed(body, kind)
+    card = card_of(cards, asked.model)
+    # One after the other: a prompt that does not fit is the last that is tokenized.
+    return Order(
+        model=card.name,
+        user=asked.user or "",
+        stream=bool(asked.stream),
+        counts_usage=asked.counts_usage,
+        prompts=[(tokens, _sampling(asked, tokens, card)) for tokens in _tokens(asked, card)],
+    )
+
+
+def card_of(cards: Sequence[ModelCard], name: str) -> ModelCard:
     """The model of that name."""
-    cards = {card.name: card for card in engine.models}
-    if name not in cards:
-        raise Refusal(404, "model_not_found", f"the model {name!r} is not served: {hint(name, cards)}", param="model")
-    return cards[name]
+    by_name = {card.name: card for card in cards}
+    if name not in by_name:
+        message = f"the model {name!r} is not served: {hint(name, by_name)}"
+        raise Refusal(404, "model_not_found", message, param="model")
+    return by_name[name]
 
 
-def tokens_of(asked: Asked, card: ModelCard) -> list[Tokens]:
-    """One or more prompts. May take a while for long texts; refuses those that cannot fit the model."""
+def _parsed(body: bytes, kind: type[Asked]) -> Asked:
+    try:
+        content: Any = json.loads(body)
+    except json.JSONDecodeError as error:
+        raise Refusal(400, "invalid_json", f"the body is not JSON: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise Refusal(400, "invalid_json", _NO_JSON) from None
+    if not isinstance(content, dict):
+        raise Refusal(400, "invalid_json", "the body must be a JSON object")
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        where = error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"]
+        param = next((part for part in where[:1] if isinstance(part, str)), None)
+        raise Refusal(400, "invalid_value", complaint(error, kind), param=param) from None
+
+
+def _tokens(asked: Asked, card: ModelCard) -> Iterator[Tokens]:
+    """One or more prompts; refuses those that cannot fit the model before any is tokenized."""
     if isinstance(asked, ChatRequest):
         _check_length(sum(message.size_chars for message in asked.messages), card, param="messages")
-        return [card.chat([message.plain() for message in asked.messages])]
+        yield card.chat([message.plain() for message in asked.messages])
+        return
     for prompt in asked.prompts:
         if isinstance(prompt, str):
             _check_length(len(prompt), card, param="prompt")
-    return [card.encode(prompt) if isinstance(prompt, str) else tuple(prompt) for prompt in asked.prompts]
+    for prompt in asked.prompts:
+        yield card.encode(prompt) if isinstance(prompt, str) else tuple(prompt)
 
 
 def _check_length(size_chars: int, card: ModelCard, *, param: str) -> None:
@@ -39,7 +103,7 @@ def _check_length(size_chars: int, card: ModelCard, *, param: str) -> None:
         raise Refusal(400, "context_length_exceeded", message, param=param)
 
 
-def sampling_of(asked: Asked, tokens: Tokens, card: ModelCard) -> Sampling:
+def _sampling(asked: Asked, tokens: Tokens, card: ModelCard) -> Sampling:
     """How the prompt is to be continued; refuses a prompt that is none or leaves no room."""
     param = "messages" if isinstance(asked, ChatRequest) else "prompt"
     if not tokens:

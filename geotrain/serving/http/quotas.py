@@ -1,4 +1,4 @@
-"""What the key of each tenant allows: requests and tokens under way, and requests a second."""
+"""What the keys of each tenant allow together: requests and tokens under way, and requests a second."""
 
 import time
 from collections.abc import Callable
@@ -38,14 +38,14 @@ class Quotas:
         """Begin a request, which must be left; Busy if the key does not allow it now."""
         use = self._uses.setdefault(caller.tenant, _Use(budget=_burst(caller), counted_s=self._clock()))
         if caller.max_requests is not None and use.requests >= caller.max_requests:
-            message = f"this key has {plural(use.requests, 'request')} under way, its most"
+            message = f"this tenant has {plural(use.requests, 'request')} under way, its most"
             raise Busy(message, retry_after_s=_SOON_S, code=_CODE)
         if caller.rate is not None:
             now_s = self._clock()
             use.budget = min(_burst(caller), use.budget + (now_s - use.counted_s) * caller.rate)
             use.counted_s = now_s
             if use.budget < 1:
-                message = f"this key allows {caller.rate:g} requests a second"
+                message = f"this tenant allows {caller.rate:g} requests a second"
                 raise Busy(message, retry_after_s=(1 - use.budget) / caller.rate, code=_CODE)
             use.budget -= 1
         use.requests += 1
@@ -86,9 +86,9 @@ class Held:
         most = self.caller.max_tokens
         if most is not None and self.use.tokens + tokens > most:
             if tokens > most:
-                raise InputError(f"prompts and answers take {tokens} tokens, and this key allows {most} at a time")
+                raise InputError(f"prompts and answers take {tokens} tokens, and this tenant allows {most} at a time")
             message = (
-                f"this key has {self.use.tokens} tokens under way and allows {most}; this request asks for {tokens}"
+                f"this tenant has {self.use.tokens} tokens under way and allows {most}; this request asks for {tokens}"
             )
             raise Busy(message, retry_after_s=_SOON_S, code=_CODE)
         self.use.tokens += tokens

@@ -44,8 +44,7 @@ async def listening(
     At the end of the block no more are taken, and those under way have `left_s`, asked then, to finish. Signals are
     the caller's.
     """
-    if not keys and not _is_loopback(host):
-        raise InputError(f"host: {host} can be reached by others, so API keys are needed; without keys take 127.0.0.1")
+    _check_host(host, keys)
     within = limits.within(files := _open_files(limits.max_connections))
     if within.max_connections < limits.max_connections:
         message = "max_connections is %d in place of %d: this process may open %d files (ulimit -n)"
@@ -74,6 +73,17 @@ async def listening(
         await running
         if left := server.server_state.tasks:
             await asyncio.wait(left, timeout=_LAST_WORDS_S)
+
+
+def check_address(host: str, port: int, keys: Keys) -> None:
+    """Raise InputError if `listening` could not listen there now."""
+    _check_host(host, keys)
+    _bound(host, port).close()
+
+
+def _check_host(host: str, keys: Keys) -> None:
+    if not keys and not _is_loopback(host):
+        raise InputError(f"host: {host} can be reached by others, so API keys are needed; without keys take 127.0.0.1")
 
 
 class _Server(uvicorn.Server):

@@ -1,8 +1,10 @@
 """One line per request, without secrets."""
 
 import io
+import json
+from pathlib import Path
 
-from geotrain.serving.http.access_log import AccessLog, Entry
+from geotrain.serving.http.access_log import AccessLog, Entry, RotatingFile
 from tests.serving import patient
 from tests.serving.http.toy import MODEL, Toy, served
 
@@ -52,3 +54,18 @@ def test_a_log_that_cannot_be_written_stops_nothing():
     stream = io.StringIO()
     stream.close()
     AccessLog(stream).write(Entry(id="1", method="GET", path="/"))
+
+
+def test_a_file_does_not_grow_without_end(tmp_path: Path):
+    path = tmp_path / "access.jsonl"
+    for start in (0, 50):  # a service that is started again goes on with its file
+        file = RotatingFile(path, most_bytes=5_000)
+        log = AccessLog(file)
+        for number in range(start, start + 50):
+            log.write(Entry(id=str(number), method="GET", path="/"))
+        file.close()
+    older = tmp_path / "access.jsonl.1"
+    assert sorted(tmp_path.iterdir()) == [path, older]
+    assert 2_500 < older.stat().st_size <= 5_000 and path.stat().st_size <= 5_000
+    kept = [json.loads(line)["id"] for line in (older.read_text() + path.read_text()).splitlines()]
+    assert kept == [str(number) for number in range(100 - len(kept), 100)]

@@ -100,7 +100,7 @@ def test_several_prompts_are_several_choices(site: Site, stream: bool):
 def test_prompts_may_be_tokens(site: Site, prompt: list[int], tokens: list[tuple[int, ...]]):
     with site.client() as client:
         client.completions.create(model=MODEL, prompt=prompt)
-    assert sorted(prompt.tokens for prompt in site.engine.prompts) == tokens
+    assert sorted(tuple(prompt.tokens) for prompt in site.engine.prompts) == tokens
 
 
 def test_what_was_asked_reaches_the_engine(site: Site):

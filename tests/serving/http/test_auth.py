@@ -47,6 +47,11 @@ def test_no_keys_let_everybody_in():
         pytest.param(f"{ADA} ada tokens=1 tokens=2", "keys: line 1: a quota must be", id="quota twice"),
         pytest.param(f"{ADA} requests=1.5", "keys: line 1: a quota must be", id="part of a request"),
         pytest.param(f"{ADA} requests=1 ada", "keys: line 1: a quota must be", id="order"),
+        pytest.param(
+            f"{ADA} a 1 rate=1\n{BOB} a 1 rate=2",
+            "keys: line 2: its tenant has another key with other",
+            id="quotas differ",
+        ),
         pytest.param(f"{ADA} ada\n{ADA} bob", "keys: line 2: this key is given twice", id="twice"),
     ],
 )

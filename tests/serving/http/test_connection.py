@@ -192,6 +192,46 @@ def test_what_is_not_http_is_refused_in_the_same_format():
         assert refusal_of(read(client))[0] == 400
 
 
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        pytest.param(b"zz\r\n", 400, id="size of a chunk"),
+        pytest.param(b"1\r\n{\r\nzz\r\n", 400, id="size of the second chunk"),
+        pytest.param(b"1\r\n{\r\n0\r\nx y\r\n\r\n", 400, id="trailer"),
+        pytest.param(b"1;" + b"a" * 70_000, 431, id="long extension"),
+        pytest.param(b"1\r\n{\r\n0\r\nx: " + b"a" * 70_000, 431, id="long trailer"),
+    ],
+)
+def test_a_body_that_is_not_http_is_answered(body: bytes, status: int):
+    with served(Toy()) as site, opened(site) as client:
+        client.sendall(CHUNKED + body)
+        assert refusal_of(read(client))[0] == status
+        (entry,) = site.entries(1)
+        assert entry["status"] == 499
+        assert site.engine.prompts == []
+
+
+def test_extensions_and_trailers_are_read_over():
+    with served(Toy()) as site, opened(site) as client:
+        client.sendall(CHUNKED + b"%x;a=b\r\n%b\r\n0\r\nx: y\r\n\r\n" % (len(BODY), BODY))
+        assert answered(client).startswith(b"HTTP/1.1 200 ")
+
+
+def test_strangers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture):
+    upgrade = GET + b"connection: upgrade, close\r\nupgrade: websocket\r\n\r\n"
+    with served(Toy()) as site:
+        for data in (b"\x16\x03\x01", upgrade) * 5:
+            with opened(site) as client:
+                client.sendall(data)
+                read(client)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "refused connections since the last such line: 1 invalid_http; the last from 127.0.0.1"
+    ]
+
+
 def test_a_long_answer_is_not_ended_by_the_time_for_a_head():
     with served(Toy(delay_s=0.1), limits=Limits(head_s=0.2, idle_s=0.2)) as site:
         answer = patient.post(f"{site.url}/v1/completions", json={"model": MODEL, "prompt": "a", "max_tokens": 8})

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import geotrain
-from geotrain.serving import chat_template, rendering
-from geotrain.serving.http import auth, limits, quotas, schemas
+from geotrain.serving import rendering
+from geotrain.serving.http import access_log, auth, door, limits, quotas, readers, schemas
 
 PAGE = Path(geotrain.__file__).parent.parent / "docs" / "serving.md"
 ROWS = {
@@ -25,19 +25,25 @@ DEFAULT = limits.Limits()
         ("those of one address, or of one IPv6 /64", "a quarter of all"),
         ("a TLS handshake", f"{DEFAULT.head_s:g} s"),
         ("head of a request", f"{DEFAULT.max_head_bytes >> 10} KiB, {DEFAULT.max_headers} headers"),
+        ("`access.jsonl`", f"{access_log.MOST_BYTES >> 20} MiB, and as much"),
         ("time for a head", f"{DEFAULT.head_s:g} s"),
         ("a connection without a request after its first", f"{DEFAULT.idle_s:g} s"),
         ("body", f"{DEFAULT.max_body_bytes >> 20} MiB"),
+        ("body on a path that needs no key", f"{door._STRANGER_BYTES:,} bytes"),
         ("time for a body", f"{DEFAULT.body_s:g} s"),
-        ("bodies of all requests under way", f"{DEFAULT.max_held_bytes >> 20} MiB, half"),
+        ("bodies and tokens of all requests under way", f"{DEFAULT.max_held_bytes >> 20} MiB, half"),
         ("a request with its answer", f"{DEFAULT.deadline_s:g} s"),
         (
             "lists: prompts, messages, parts of a message, stop strings",
             f"{schemas.MAX_PROMPTS}, {schemas.MAX_MESSAGES:,}, {schemas.MAX_PARTS:,}, {schemas.MAX_STOPS}",
         ),
         ("a stop string; names of model and user", f"{schemas.MAX_NAME} characters"),
-        ("requests of a key under way", str(auth._MOST_REQUESTS)),
-        ("a model's chat template", f"{chat_template._LIMIT_S:g} s of a CPU and {rendering._MEMORY_BYTES >> 30} GiB"),
+        ("requests of a tenant under way", str(auth._MOST_REQUESTS)),
+        (
+            "reading a request: JSON, chat template, tokens",
+            f"{readers.LIMIT_S:g} s of a CPU and {rendering.MEMORY_BYTES >> 30} GiB",
+        ),
+        ("requests that are read at the same time", f"{readers.NUMBER}, of one tenant {readers.NUMBER - 1}"),
     ],
 )
 def test_the_page_has_the_limits_that_are_in_force(what: str, limit: str):

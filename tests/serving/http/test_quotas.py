@@ -55,7 +55,7 @@ def test_requests_a_second():
 def test_tokens_under_way():
     quotas, ada = Quotas(Limits()), Caller(tenant="ada", max_tokens=100)
     first, second = quotas.enter(ada), quotas.enter(ada)
-    with pytest.raises(InputError, match="101 tokens, and this key allows 100"):
+    with pytest.raises(InputError, match="101 tokens, and this tenant allows 100"):
         second.take(101)
     first.take(60)
     with pytest.raises(Busy, match="60 tokens under way and allows 100; this request asks for 50"):
@@ -63,6 +63,17 @@ def test_tokens_under_way():
     second.take(40)
     first.leave()
     quotas.enter(ada).take(60)
+
+
+def test_keys_of_one_tenant_share_what_it_may():
+    keys = Keys.parse(f"{ADA} team 0 requests=2\n{BOB} team 1 requests=2", source="keys")
+    one, other = (keys.caller(f"Bearer {key}") for key in (ADA, BOB))
+    assert one is not None and other is not None
+    quotas = Quotas(Limits())
+    quotas.enter(one), quotas.enter(other)
+    for caller in (one, other):
+        with pytest.raises(Busy, match="2 requests under way"):
+            quotas.enter(caller)
 
 
 def test_bodies_of_one_tenant_leave_room_for_others():
@@ -88,7 +99,7 @@ def test_a_tenant_at_its_quota_is_told_so_and_another_is_served():
             ada.completions.create(model=MODEL, prompt="a", max_tokens=1)
         assert raised.value.code == "quota_exceeded" and "retry-after" in raised.value.response.headers
         assert bob.completions.create(model=MODEL, prompt="a", max_tokens=1).choices[0].text == " 0"
-        with pytest.raises(openai.BadRequestError, match="this key allows 20"):
+        with pytest.raises(openai.BadRequestError, match="this tenant allows 20"):
             bob.completions.create(model=MODEL, prompt=["a", "b"], max_tokens=10)
         stream.close()
         wait_until(lambda: any(entry["tenant"] == "ada" and entry["status"] != 429 for entry in site.entries(0)))

@@ -12,10 +12,12 @@ from pydantic import ValidationError
 
 from geotrain.serving.contract import Broken, Busy
 from geotrain.serving.http.limits import Limits
+from geotrain.serving.http.prompts import order_of
+from geotrain.serving.http.refusals import Refusal
 from geotrain.serving.http.schemas import ChatRequest, CompletionRequest
 from geotrain.serving.model_card import ModelCard
 from tests.serving import patient
-from tests.serving.http.toy import MODEL, Site, Toy, served
+from tests.serving.http.toy import MODEL, Site, Toy, card, served
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
@@ -130,14 +132,28 @@ def no_tokenizing(*asked: object) -> NoReturn:
     ],
 )
 def test_a_text_that_cannot_fit_is_not_tokenized(
-    site: Site, path: str, change: dict[str, Any], param: str, monkeypatch: pytest.MonkeyPatch
+    path: str, change: dict[str, Any], param: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(ModelCard, "encode", no_tokenizing)
     monkeypatch.setattr(ModelCard, "chat", no_tokenizing)
-    answer = patient.post(site.url + path, json={"model": MODEL} | change)
-    error = error_of(answer)
-    assert (answer.status_code, error["code"], error["param"]) == (400, "context_length_exceeded", param)
-    assert "1000000 characters and must have at most" in error["message"]
+    body = json.dumps({"model": MODEL} | change).encode()
+    with pytest.raises(Refusal, match="1000000 characters and must have at most") as raised:
+        order_of(body, CompletionRequest if path == TEXT else ChatRequest, [card()])
+    assert (raised.value.status, raised.value.code, raised.value.param) == (400, "context_length_exceeded", param)
+
+
+def test_tokenizing_stops_at_the_first_prompt_that_does_not_fit(monkeypatch: pytest.MonkeyPatch):
+    tokenized: list[str] = []
+
+    def encode(self: ModelCard, text: str) -> tuple[int, ...]:
+        tokenized.append(text)
+        return (1,) * 64
+
+    monkeypatch.setattr(ModelCard, "encode", encode)
+    body = json.dumps({"model": MODEL, "prompt": ["a", "b", "c"]}).encode()
+    with pytest.raises(Refusal, match="the prompt has 64 tokens"):
+        order_of(body, CompletionRequest, [card()])
+    assert tokenized == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -230,6 +246,15 @@ def test_a_large_body_is_not_read(is_declared: bool):
         answer = patient.post(site.url + TEXT, content=b" " * 50_000 if is_declared else chunked(50_000))
         assert (answer.status_code, error_of(answer)["code"]) == (413, "body_too_large")
         assert patient.post(site.url + TEXT, content=b" " * 9_000).status_code == 400
+
+
+def test_tokens_count_with_the_bodies():
+    body = {"model": MODEL, "prompt": [[1] * 40] * 64, "max_tokens": 1}
+    for most_bytes, status in ((12_000, 429), (30_000, 200)):
+        with served(Toy(), limits=Limits(max_body_bytes=10_000, max_held_bytes=most_bytes)) as site:
+            answer = patient.post(site.url + TEXT, json=body)
+            assert answer.status_code == status
+            assert status == 200 or error_of(answer)["code"] == "too_many_bytes"
 
 
 def test_bodies_are_bounded_together():

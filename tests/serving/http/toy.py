@@ -23,6 +23,7 @@ from geotrain.serving.http.access_log import AccessLog
 from geotrain.serving.http.api import create_app
 from geotrain.serving.http.auth import Keys
 from geotrain.serving.http.limits import Limits
+from geotrain.serving.http.readers import LIMIT_S, Readers
 from geotrain.serving.http.server import listening
 from geotrain.serving.metrics import Metrics
 from geotrain.serving.model_card import ModelCard
@@ -138,6 +139,7 @@ def served(
     keys: Keys | None = None,
     limits: Limits | None = None,
     drain_s: float = 10.0,
+    limit_s: float = LIMIT_S,
     metrics_keys: Keys | None = None,
     tls: ssl.SSLContext | None = None,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
@@ -151,17 +153,27 @@ def served(
 
     async def run() -> None:
         log = AccessLog(site.log)
-        app = create_app(engine, keys=keys, metrics_keys=metrics_keys, limits=limits, metrics=site.metrics, log=log)
-        async with listening(
-            app,
-            host="127.0.0.1",
-            port=0,
-            keys=keys,
-            limits=limits,
-            metrics=site.metrics,
-            left_s=lambda: drain_s,
-            tls=tls,
-        ) as site.port:
+        async with (
+            Readers(engine.models, limit_s=limit_s) as readers,
+            listening(
+                create_app(
+                    engine,
+                    readers,
+                    keys=keys,
+                    metrics_keys=metrics_keys,
+                    limits=limits,
+                    metrics=site.metrics,
+                    log=log,
+                ),
+                host="127.0.0.1",
+                port=0,
+                keys=keys,
+                limits=limits,
+                metrics=site.metrics,
+                left_s=lambda: drain_s,
+                tls=tls,
+            ) as site.port,
+        ):
             started.set()
             await ending.wait()
 
@@ -172,7 +184,7 @@ def served(
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        assert started.wait(10)
+        assert started.wait(100)
         yield site
     finally:
         with suppress(RuntimeError):
