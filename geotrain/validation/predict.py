@@ -1,5 +1,6 @@
 """How long a measured run should take: by the simulator, by a closed form for fitting, and by the trivial model."""
 
+import math
 from collections import Counter
 from copy import copy
 from dataclasses import dataclass
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 from geotrain.cost.efficiency import Rates
 from geotrain.cost.flops import stage_flops
 from geotrain.cost.memory import boundary_bytes, element_bytes, stage_parameters
-from geotrain.cost.stage import pass_times, update_s
+from geotrain.cost.stage import pass_times, swapped_bytes, update_s
 from geotrain.cost.work import Passes, Share
 from geotrain.simulation import simulate
 from geotrain.validation.build import chunks_and_layers, job_of, lifted_gpu, plan_of, ring_and_hop_rates
@@ -23,8 +24,8 @@ def predicted_s(row: Measured, efficiency: Efficiency | float) -> float:
 class ClosedForm:
     """Near the simulator's step, hundreds of times as fast; `anchored` makes the two meet at one rule.
 
-    All microbatches through the slowest stage, the first one through the others (in chunks: so much faster), all-reduce
-    and optimizer.
+    All microbatches through the slowest stage, the first one through the others (in chunks: so much faster), then
+    all-reduce, the swap of a tied embedding's gradients, and optimizer.
     """
 
     def __init__(self, row: Measured) -> None:
@@ -34,6 +35,9 @@ class ClosedForm:
         self._num_hops = 2 * (len(layers) - 1)
         self._share = Share(self._job, row.tensor_parallel, row.sequence_parallel)
         last = len(layers) - 1
+        tied = swapped_bytes(self._job, math.inf) if last else 0.0
+        self._swapped_bytes = tied * (2 if row.data_parallel > 1 else 1)
+        """Of a tied embedding: to the other end, and on to the copies there."""
         kinds = Counter((number, stage == 0, stage == last) for stage, number in enumerate(layers))
         self._stages = [self._alike(*kind, number) for kind, number in kinds.items()]
 
@@ -65,6 +69,7 @@ class ClosedForm:
             slowest_s, all_s = max(slowest_s, each_s), all_s + stage.number * each_s
             finish_s = max(finish_s, stage.reduced_bytes / ring + update)
         filling_s = (all_s - slowest_s) / self._chunks + self._num_hops * boundary_bytes(self._job) / hop
+        finish_s += self._swapped_bytes / ring
         return self._factor * (self._row.num_microbatches * slowest_s + filling_s + finish_s)
 
 

@@ -36,8 +36,8 @@ def recovered() -> Calibration:
 
 def test_runs_made_by_another_rule_give_that_rule_back(recovered: Calibration):
     for name in FIGURES:
-        # Exchanges are a small part of these runs, so they say little of their fixed cost.
-        within = 0.3 if name == "exchange_s" else 0.05
+        # Exchanges are a small part of these runs, so they say little of their fixed cost; a prior pulls at all.
+        within = 0.3 if name == "exchange_s" else 0.07
         assert getattr(recovered.efficiency, name) == pytest.approx(getattr(SLOW, name), rel=within), name
 
 
