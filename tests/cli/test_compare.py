@@ -87,7 +87,7 @@ def test_progress_is_shown_on_a_terminal_only(geotrain):
 
 
 def test_a_job_that_fits_no_way_at_all_is_bad_input(geotrain, example: Path):
-    replace(example / "job.yaml", "model: gpt-a ", "model: {name: gpt-a, layers: 400} ")
+    replace(example / "job.yaml", "name: gpt-a,", "name: gpt-a, layers: 400,")
     plan = example / "plan.yaml"
     plan.write_text(plan.read_text().replace("layers: 1}", "layers: 100}"))
     answer = geotrain("compare", "plan.yaml", "--json")

@@ -31,7 +31,7 @@ def test_the_table_picture_and_trace(geotrain):
     answer = geotrain("compare-runs", "plan.yaml", "run", "--picture", "both.svg", "--trace", "both.json")
     assert (answer.exit_code, answer.err) == (0, "")
     lines = answer.out.splitlines()
-    assert lines[0].startswith("gpt-a (4 layers, 1.01B parameters) in 4 stages over 3 data centers")
+    assert lines[0].startswith("gpt-a (4 layers, 1.22B parameters) in 4 stages over 3 data centers")
     assert any(line.startswith("step time ") and " -9.1% " in line for line in lines)
     assert lines[-2:] == ["picture: both.svg", "trace:   both.json  (open it at ui.perfetto.dev)"]
     assert Path("both.svg").read_text().startswith("<svg ")

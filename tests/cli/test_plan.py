@@ -196,7 +196,7 @@ def test_a_deadline_asks_for_the_cheapest_in_time(geotrain):
 
 
 def test_a_job_that_fits_nowhere_says_how_near_it_came_and_what_would_help(geotrain, example: Path):
-    replace(example / "job.yaml", "model: gpt-a ", "model: megatron-76b ")
+    replace(example / "job.yaml", "name: gpt-a,", "name: megatron-76b,")
     answer = geotrain("plan", "cluster.yaml", "job.yaml")
 
     assert (answer.exit_code, answer.out, answer.err.count("\n")) == (2, "", 1)

@@ -12,7 +12,7 @@ def beside_the_plan(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_text_is_what_it_prints(geotrain):
     lines = geotrain("schedule", "plan.yaml").out.splitlines()
-    assert lines[0].startswith("# gpt-a (4 layers, 1.01B parameters) in 4 stages over 3 data centers")
+    assert lines[0].startswith("# gpt-a (4 layers, 1.22B parameters) in 4 stages over 3 data centers")
     assert "schedule atlas" in lines[0] and lines[1].startswith("# K = 3; ")
     assert lines[-1] == "3F0 3B0 3F1 3B1 3F2 3B2 3F3 3B3"
 
