@@ -221,6 +221,7 @@ def test_a_layout_that_misses_the_budget_leads_to_one_like_it_that_does_not() ->
     assert 1 / found.s_per_token > 56_000
 
 
+@pytest.mark.slow
 def test_more_time_or_more_simulations_search_further() -> None:
     """A longer --budget ended after the same 300 simulations, and left as many contenders aside."""
     cluster, job = home_and_lab()
@@ -332,6 +333,7 @@ def test_divisions_of_layers_that_the_search_misses_count_in_the_gap(monkeypatch
     assert 0.02 < 1 - best.s_per_token / missed.best.s_per_token <= missed.gap < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_no_plan_beats_the_stated_gap(first: int) -> None:
     """Not the best one's neighbours, not random ones: their bounds are above it, or else their steps."""

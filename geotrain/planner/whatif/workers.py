@@ -134,10 +134,11 @@ class Ray:
                     else:
                         yield index, done
         finally:
-            for reference in pending:
-                ray.cancel(reference, force=True)
             if ours:
-                ray.shutdown()
+                ray.shutdown()  # ends what is still running, too
+            else:
+                for reference in pending:
+                    ray.cancel(reference)
         if failed is not None:
             raise failed
 
