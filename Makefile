@@ -11,7 +11,8 @@ demo: $(READY) ## simulate and compare the built-in example
 	@$(BIN)/geotrain demo
 
 # Two at a time; a test that fails gets one more try, and -rR lists those that needed it.
-TOGETHER := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 2
+# A process that dies is not replaced: its test fails, while pytest-xdist would wait for ever for the rest of the file.
+TOGETHER := --numprocesses 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 PYTEST := $(BIN)/python -m pytest -q -rR --reruns 1
 
 test: test-fast ## run all tests, the quick ones first
